@@ -13,7 +13,7 @@ PYTHON ?= $(shell $(find_python))
 VENV := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: help demo test test-again test-quick test-frameworks bench docs lint format clean
+.PHONY: help demo test test-again test-quick test-frameworks bench docs package lint format clean
 
 help:
 	@echo "make demo             a network training on this CPU: table, verdict, page"
@@ -23,13 +23,14 @@ help:
 	@echo "make test-frameworks  the tests that need TensorFlow, JAX and PyTensor, which it installs"
 	@echo "make bench            Sonda against its peers, as ratios measured in one run"
 	@echo "make docs             the documentation as a site: build/site/index.html"
+	@echo "make package          what is published: a wheel and its source in dist/"
 	@echo "make lint             style, types"
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Sonda needs Python 3.11 or later: install it, or say make PYTHON=/path/to/python"; exit 1; }
 	@echo "installing Sonda, PyTorch and the tools of its tests into .venv: some minutes, once"
 	$(PYTHON) -m venv .venv
-	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[torch,dev]'
+	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[torch,numba,images,dev]'
 	@touch $(READY)
 
 demo: $(READY)
@@ -60,6 +61,9 @@ docs: $(READY)
 	$(VENV) -m mkdocs build --strict
 	@echo build/site/index.html
 
+package: $(READY)
+	$(VENV) tools/build_package.py dist
+
 lint: $(READY)
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
@@ -70,4 +74,4 @@ format: $(READY)
 	$(VENV) -m ruff format .
 
 clean:
-	rm -rf .venv build sonda-runs sonda-demo.html
+	rm -rf .venv build dist sonda-runs sonda-demo.html

@@ -180,7 +180,8 @@ def try_break(place: Break, seconds: float, failing: list[str]) -> tuple[str, fl
         text = broken.read_text()
         broken.write_text(text[: place.begin] + place.text + text[place.end :])
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(copy / "src"), os.environ.get("PYTHONPATH", "")]),
+            # An empty entry would be the current directory of every program that a test starts.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(copy / "src"), os.environ.get("PYTHONPATH", "")])),
             "TMPDIR": folder,
             "PYTHONDONTWRITEBYTECODE": "1",
         }

@@ -33,11 +33,11 @@ NAMED = 3
 PLACES = {
     "workloads": (0, 0), FACE: (1, 0), "studies": (2, 0), "report": (3, 0),
     "frameworks": (0, 1), "targets": (1, 1), "analysis": (3, 1),
-    "accelerators": (0, 2), "probes": (1, 2), "record": (2, 2),
+    "accelerators": (0, 2), "probes": (1, 2), "record": (2, 2), "integrations": (3, 2),
     "imports": (2, 3),
 }  # fmt: skip
 """Column and row of every room, so that a run walks from left to right and back up."""
-ABOVE = (("workloads", "studies"),)
+ABOVE = (("workloads", "studies"), (FACE, "report"))
 """Arrows that go over the box between."""
 BOX, HIGH, ACROSS, DOWN, MARGIN, TOP = 140, 44, 262, 136, 16, 56
 BESIDE = 9

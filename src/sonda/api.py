@@ -22,34 +22,38 @@ if TYPE_CHECKING:
     from sonda.record.run import Run, RunInfo
     from sonda.record.spans import Spans
     from sonda.report.blocks import View
-    from sonda.report.display import ComparisonDisplay, Drawing, InterferenceDisplay, Layers
+    from sonda.report.display import ComparisonDisplay, Drawing, InterferenceDisplay, Layers, StepPhases
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
 
 
 class Profile:
-    """A run that shows itself, whatever kind it is: as text when printed, as tables in a notebook."""
+    """A run of any kind, which shows itself: as text when printed, as tables in a notebook."""
 
     def __init__(self, run: Run | None = None) -> None:
         self._run = run
 
     @property
     def run(self) -> Run:
+        """The stored run itself. Raises RuntimeError before the block has ended."""
         if self._run is None:
             raise RuntimeError("the block has not ended yet: look at the profile after the with statement")
         return self._run
 
     @property
     def id(self) -> str:
+        """The run's id, as `sonda ls` lists it."""
         return self.run.id
 
     @property
     def info(self) -> RunInfo:
+        """Machine, versions, seeds, probes and what they lacked."""
         return self.run.info
 
     @property
     def spans(self) -> Spans:
+        """The recorded intervals, column by column."""
         return self.run.spans
 
     @cached_property
@@ -66,18 +70,25 @@ class Profile:
         return view_of(self.run, self.__dict__.get("summary"))
 
     def to_document(self) -> dict[str, Any]:
-        """What is shown as plain JSON values, metrics by name with unit and source."""
+        """The shown content as plain JSON values, metrics by name with unit and source."""
         return self._view.document()
 
     @property
     def layers(self) -> Layers:
-        """The layers of the part that the verdict speaks of; shows itself, `to_arrow()`, `to_pandas()`."""
+        """The layers of the judged part, which show themselves; also `to_arrow()` and `to_pandas()`."""
         from sonda.report.display import Layers
 
         return Layers(self.summary.parts[0] if self.summary.parts else None)
 
+    @property
+    def phases(self) -> StepPhases:
+        """The phases of the judged part, which show themselves; also `to_arrow()` and `to_pandas()`."""
+        from sonda.report.display import StepPhases
+
+        return StepPhases(self.summary.parts[0] if self.summary.parts else None)
+
     def roofline(self) -> Drawing:
-        """The layers under the machine's ceilings, as a figure that shows itself. Raises SondaError without any."""
+        """The layers under the machine's ceilings, as a figure that shows itself. Raises SondaError without them."""
         from sonda.report.display import roofline_drawing
 
         return roofline_drawing(self.summary)
@@ -87,7 +98,7 @@ class Profile:
         return self.run.spans.to_arrow()
 
     def to_pandas(self) -> Any:
-        """The same as a pandas DataFrame. Raises SondaError where pandas is not installed."""
+        """The same as a pandas DataFrame. Raises SondaError if pandas is not installed."""
         from sonda.report.display import arrow_to_pandas
 
         return arrow_to_pandas(self.to_arrow())
@@ -99,8 +110,8 @@ class Profile:
         return write_page(Path(path), [self.summary], [self.run])
 
     def show(self, detail: int = 0, rows: int | None = None) -> None:
-        """Print it: `detail` 0 is a glance, as `print(run)` has it; 1 adds the tables, 2 counters, missing sensors and
-        footnotes. `rows` is how many layers are listed."""
+        """Print the run: `detail` 0 is the first screen, as `print(run)`; 1 adds the tables, 2 counters, missing
+        sensors and footnotes. `rows` is the number of layers to list."""
         from sonda.report.blocks import Detail
 
         print(self._view.text(rows=rows, detail=Detail(min(max(detail, 0), Detail.ALL))))
@@ -119,7 +130,7 @@ class Explored(Profile):
 
     @cached_property
     def exploration(self) -> Exploration:
-        """What was found, as plain data: the sentence, the best points, the front, why others are impossible."""
+        """The result as plain data: the sentence, the best points, the front, why others are impossible."""
         from sonda.analysis.simulated.exploration import explored
 
         return explored(self.run, self.summary.title)
@@ -153,13 +164,13 @@ def _open_store(store: Where) -> Store:
 
 @contextmanager
 def profile(name: str = "", count: bool = True, stacks: bool = True, store: Where = None) -> Iterator[Profile]:
-    """Observe what a block does by PyTorch, Keras, TensorFlow, JAX or PyTensor, without changing what it computes.
+    """Observe what a block does with PyTorch, Keras, TensorFlow, JAX or PyTensor, without changing its results.
 
-    The profile is filled when the block ends, also by an exception, which is passed on; the run is then incomplete.
-    Jitted functions that only an object or a closure holds cannot be seen: a warning names them as the block begins.
-    A block in which no step was seen warns as it ends.
-    `count` spends the first step of each new input shape on counting FLOPs, bytes and memory.
-    `stacks` samples the stacks of this process's threads, to name the lines that take time outside of layers.
+    The profile is filled when the block ends. If the block raises, the run is incomplete and the exception passes on.
+    Jitted functions that only an object or a closure holds are not seen: a warning names them as the block begins.
+    A block without a step warns as it ends.
+    `count` uses the first step of each new input shape to count FLOPs, bytes and memory.
+    `stacks` samples the stacks of this process's threads, to name lines that take time outside of layers.
     """
     from sonda.targets.program.block import observe_block
 
@@ -172,7 +183,7 @@ def profile(name: str = "", count: bool = True, stacks: bool = True, store: Wher
 
 
 def load(reference: str = "last", store: Where = None) -> Profile:
-    """The run that a reference names: a path, a tag, the beginning of an id, or `last`; Explored for an exploration."""
+    """Load a run by its path, a tag, the beginning of its id, or `last`. An exploration is an `Explored`."""
     run = _open_store(store).one(reference)
     return Explored(run) if run.info.kind == "exploration" else Profile(run)
 
@@ -180,9 +191,9 @@ def load(reference: str = "last", store: Where = None) -> Profile:
 def import_trace(
     *paths: str | Path, store: Where = None, workers: int = 0, on_cluster: str = "", run: str = ""
 ) -> Profile:
-    """Read another tool's file as a run, as `sonda import` does; several traces are ranks, which workers share.
+    """Read another tool's file as a run, as `sonda import` does. Several traces are ranks, which workers share.
 
-    `run`: of a TensorBoard log directory this one, not the newest.
+    `run` selects a run of a TensorBoard log directory instead of the newest.
     """
     from sonda.studies.executors.choice import spread_for
     from sonda.targets.imported.launcher import import_files
@@ -192,8 +203,13 @@ def import_trace(
 
 
 def compare(a: str | Profile, b: str | Profile, store: Where = None) -> ComparisonDisplay:
-    """B against A, which shows itself. A reference that names several runs (a tag) stands for all of them."""
+    """Compare B with A; the result shows itself. A tag of several runs means all of them.
+
+    `compare("main", "head").check(0.05)` says whether B is slower by more than 5 %. Raises SondaError, also if a run is
+    on both sides.
+    """
     from sonda.analysis.comparison.runs import compare as compare_runs
+    from sonda.analysis.comparison.runs import refuse_same_run
     from sonda.report.display import display_comparison
 
     where = _open_store(store)
@@ -201,13 +217,15 @@ def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Comparis
     def runs(side: str | Profile) -> Sequence[Run]:
         return [side.run] if isinstance(side, Profile) else where.find(side)
 
-    return display_comparison(compare_runs(list(runs(a)), list(runs(b))))
+    left, right = list(runs(a)), list(runs(b))
+    refuse_same_run(left, right)
+    return display_comparison(compare_runs(left, right))
 
 
 def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any) -> Profile:
     """Run a workload in a process of its own, as `sonda run` does.
 
-    Keywords that `sonda run` knows (`train`, `steps`, `threads`, `precision`, …) are settings, the others the
+    Keywords that `sonda run` knows (`train`, `steps`, `threads`, `precision`, …) are settings; the others are the
     workload's own options: `sonda.run("resnet34", train=True, batch=16)`.
     """
     from sonda.targets.job import make_job
@@ -219,8 +237,8 @@ def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any)
 def try_program(command: Sequence[str], *, seconds: float = 300.0, store: Where = None) -> Profile:
     """Run an unmodified program and try remedies on it, as `sonda run --try -- COMMAND` does.
 
-    `seconds` is the time for all tries together. What each brought is `summary.trials`. Raises SondaError for a command
-    that cannot be observed.
+    `seconds` is the time for all tries together. `summary.trials` has what each brought. Raises SondaError if Sonda
+    cannot observe the command.
 
     >>> sonda.try_program(["python", "train.py"])      # doctest: +SKIP
     """
@@ -246,10 +264,10 @@ def explore(
 ) -> Explored:
     """Simulate a workload on many accelerators at once, as `sonda explore` does.
 
-    `vary` has values by field, as a list or as text: `{"multipliers": "64..1024*2", "read_ports": [16, 64]}`. A tuple
-    of fields varies in step: `{("rows", "columns"): [(8, 16), (16, 32)]}`. Or it is the text of the command line:
-    `"multipliers=64..1024*2 read_ports=16,64"`. `workers` are processes of this machine, `on_cluster` is the address of
-    a Dask scheduler. Other keywords are the workload's own options. Raises SondaError.
+    `vary` gives values by field, as a list or as text: `{"multipliers": "64..1024*2", "read_ports": [16, 64]}`. A tuple
+    of fields varies together: `{("rows", "columns"): [(8, 16), (16, 32)]}`. It may also be text as on the command
+    line: `"multipliers=64..1024*2 read_ports=16,64"`. `workers` are processes of this machine, `on_cluster` is the
+    address of a Dask scheduler. Other keywords are the workload's own options. Raises SondaError.
     """
     from sonda.studies.executors.choice import executor_for
     from sonda.studies.explore.exploration import explore as explore_space
@@ -275,11 +293,10 @@ def corun(
     probe: str = "",
     store: Where = None,
 ) -> InterferenceDisplay:
-    """Run programs alone, in twos and all together, as `sonda corun` does; returns how they slow each other.
+    """Run programs alone, in pairs and all together, as `sonda corun` does; returns how they slow each other.
 
-    It shows itself.
-
-    `sonda.corun(["mlp --train", "cnn --batch 8", "stress-bandwidth"], cores="0,1,2")`; the experiment is kept as a run.
+    The result shows itself, and the experiment is kept as a run:
+    `sonda.corun(["mlp --train", "cnn --batch 8", "stress-bandwidth"], cores="0,1,2")`.
     """
     from sonda.analysis.corun.interference import interference
     from sonda.report.display import display_interference
@@ -291,7 +308,7 @@ def corun(
 
 
 def region(name: str) -> AbstractContextManager[None]:
-    """Announce a region of interest to `sonda energy`, by name; costs a line in a file, nothing where nobody measures.
+    """Mark a region by name for `sonda energy`. Costs one line in a file, and nothing if nobody measures.
 
     >>> with sonda.region("training"):      # doctest: +SKIP
     ...     train(model)

@@ -127,3 +127,11 @@ def test_waits_for_others_and_for_own_threads_are_all_waits(
     if use.wanted:
         assert 0 <= use.for_others <= 1 and use.for_own >= -1e-12
         assert use.for_others + use.for_own == pytest.approx(waited / use.wanted)
+
+
+def test_what_the_process_ran_before_it_was_observed_is_no_other_process() -> None:
+    """The program used 19 s of 20; its only process ran 14 s, loading data, before its framework was imported."""
+    times = {"ran_ns": 5 * S, "waited_ns": 5 * S, "lasted_ns": 10 * S}
+    measured = {"ran": 0.5, "waited": 0.5, "workers": 4, "other_cpus": 0.05, "wall_s": 10.0, "cpu_s": 19.0}
+    assert cores.own(crowded(**measured, thread_times=times)) is not None
+    assert cores.own(crowded(**measured, thread_times={**times, "ran_before_ns": 14 * S})) is None

@@ -162,13 +162,13 @@ def test_a_function_that_is_seldom_called_is_no_verdict() -> None:
 def test_where_most_time_is_lost_nothing_else_is_looked_for() -> None:
     made = example()
     plain = replace(made.parts[0], noise=0.01, phases=made.parts[0].phases[:1], layers=())
-    for functions, kinds in (([function(20, 20)], "retracing"), ([], "none")):
+    for functions, kinds in (([function(20, 20)], "retracing"), ([], "unknown")):
         summary = replace(made, parts=(plain,), workload=workload_of({**made.workload.plain(), "traced": functions}))
         assert verdicts(summary)[0][0].kind == kinds
     # 190 of 600 ms, and all else of the step nobody has counted: that it cannot be told goes without saying.
     (row,) = plain.phases
     uncounted = replace(plain, phases=(replace(row, cost=replace(row.cost, limits={})),))
-    for functions, kinds in (([function(20, 20, run=0.02)], ["retracing"]), ([], ["none"])):
+    for functions, kinds in (([function(20, 20, run=0.02)], ["retracing"]), ([], ["unknown"])):
         summary = replace(
             made, parts=(uncounted,), workload=workload_of({**made.workload.plain(), "traced": functions})
         )
@@ -195,7 +195,7 @@ def test_noise_does_not_hide_it() -> None:
         workload=workload_of({**made.workload.plain(), "traced": [function(20, 20)]}),
     )
     kinds = [verdict.kind for verdict in verdicts(plain)[0]]
-    assert kinds == ["retracing", "none"]
+    assert kinds == ["retracing", "noisy"]
 
 
 def test_a_function_without_traces_is_not_kept() -> None:

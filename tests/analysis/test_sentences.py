@@ -171,7 +171,8 @@ def test_pieces_that_are_not_worth_a_sentence_give_way_to_their_phase() -> None:
 def test_more_than_a_ceiling_says_why_instead_of_a_percentage() -> None:
     layers = [layer("a", "Conv2d", cost(80, "compute", 1.3))]
     first = verdicts(summary([part([phase("forward", cost(80))], layers)]))[0][0]
-    assert first.kind == "none" and isinstance(first.finding, AboveCeiling) and first.finding.ceiling == "compute"
+    assert first.kind == "above_ceiling"
+    assert isinstance(first.finding, AboveCeiling) and first.finding.ceiling == "compute"
     assert first.finding.share.value == pytest.approx(0.8)
     assert first.remedies[0].advice == TryChange(Change.MEASURE_CEILINGS)
 
@@ -234,7 +235,7 @@ def test_a_program_without_steps_is_told_by_its_largest_stage() -> None:
     (only,) = verdicts(summary([], program({"imports": 0.3, "running": 0.7})))[0]
     assert isinstance(only.finding, NoSteps) and only.finding.largest.stage == "running"
     assert only.finding.whole.value == 90e9 and only.finding.largest.time.value == pytest.approx(63e9)
-    assert only.remedies == () and only.kind == "none"
+    assert only.remedies == () and only.kind == "nothing"
 
 
 # ---- zeros ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sonda.analysis.rules.advice import (
 from sonda.analysis.rules.code import input
 from sonda.analysis.rules.judge import verdicts
 from sonda.analysis.rules.limit_findings import (
+    UNNAMED,
     BetweenPhases,
     ComputeBound,
     InputBound,
@@ -52,6 +53,17 @@ def program(*rows, **more) -> Summary:
 
 def test_data_that_sonda_makes_up_is_nobodys_input():
     assert input.rule(summary([phase("data", bare(40))])) is None
+
+
+def test_why_no_limit_is_named_is_told_by_the_kind():
+    """A reader of a document tells what was too noisy from what was not counted, and from what was not seen."""
+    unclear = summary(layers=[layer("a", "Conv2d", cost(90, "", 0.2))])
+    noisy = dataclasses.replace(unclear, parts=(dataclasses.replace(unclear.parts[0], noise=0.6),))
+    uncounted = summary([phase("forward", bare(60))])
+    unseen = dataclasses.replace(unclear, parts=())
+    kinds = [verdicts(found)[0][0].kind for found in (unclear, noisy, uncounted, unseen)]
+    assert kinds == ["none", "noisy", "unknown", "nothing"]
+    assert set(kinds) < UNNAMED
 
 
 def test_a_step_that_is_hardly_known_is_not_judged():

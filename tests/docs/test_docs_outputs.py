@@ -83,7 +83,7 @@ def test_what_is_said_before_a_training_on_several_devices() -> None:
     said = describe_outlook(
         predict_outlook(pair, 32, 0.081), choose_outlook(pair, 32, 0.081), ["cuda:0", "cpu"], auto=True
     )
-    assert said == list(block_with("docs/training.md", "@auto leaves out").lines)
+    assert said == list(block_with("docs/parallel.md", "@auto leaves out").lines)
 
 
 def test_a_training_is_shown_in_the_form_that_it_has() -> None:

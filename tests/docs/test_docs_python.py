@@ -91,7 +91,7 @@ def test_runs_of_the_command_line_are_compared_in_a_notebook(place: Path) -> Non
         asked.append(make_job({"workload": workload, "on": "cpu", **settings}))
         return Profile(stepped([20.0] * 10))
 
-    seen = SimpleNamespace(load=lambda name: Profile(stepped([10.0] * 10)), run=instead, compare=sonda.compare)
+    seen = SimpleNamespace(load=lambda name: Profile(stepped([10.0] * 10, id="a1")), run=instead, compare=sonda.compare)
     *lines, last = block.text.strip().splitlines()
     names = run(Block(block.page, block.line, "python", tuple(lines)), {"sonda": seen})
     assert eval(last, names) == "2.00x slower"
@@ -121,6 +121,25 @@ def test_an_own_model_is_trained_on_its_own_data(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     spans = sonda.load("last").spans
     assert [spans.where(kind="epoch", name=part).sum() for part in ("train", "validate", "test")] == [2, 2, 1]
+
+
+def test_tests_that_ask_for_a_profile_name_fixtures_of_the_plugin() -> None:
+    """What the fixtures do is tested in test_pytest_plugin.py."""
+    from inspect import signature
+
+    from sonda.integrations import pytest_plugin
+
+    model, trained = object(), []
+    names = run(
+        shown("docs/howto/workplaces.md", "sonda_profile"),
+        {"model": model, "train": lambda model, steps: trained.append((model, steps))},
+    )
+    tests = [function for name, function in names.items() if name.startswith("test_")]
+    asked = [name for function in tests for name in signature(function).parameters]
+    assert sorted(asked) == sorted(pytest_plugin.ASKING)
+    for function in tests:
+        function(None)
+    assert trained == [(model, 20)] * 2
 
 
 def test_every_block_is_run_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""docs/reading.md says how to read every quantity that a file can hold and every column that a screen can show."""
+"""The pages in docs/reading say how to read every quantity of a file and every column of a screen."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from sonda.record.quantities import QUANTITIES, SOURCES
 from sonda.record.spans import PHASES
 from sonda.targets.target import MODES, STRATEGIES
 
-READING = (REPOSITORY / "docs" / "reading.md").read_text(encoding="utf-8")
+READING = REPOSITORY / "docs" / "reading"
+SOURCES_PAGE = (REPOSITORY / "docs" / "reading.md").read_text(encoding="utf-8")
+TIME = (READING / "time.md").read_text(encoding="utf-8")
+COLUMNS = (READING / "columns.md").read_text(encoding="utf-8")
+QUANTITIES_PAGE = (READING / "quantities.md").read_text(encoding="utf-8")
 REPORT = REPOSITORY / "src" / "sonda" / "report"
 
 
 def test_every_source_is_explained() -> None:
-    first = READING.split("## ")[0]
     for source in SOURCES:
-        assert re.search(rf"^\| [^|]*\b{source}\b", first, re.MULTILINE), source
+        assert re.search(rf"^\| [^|]*\b{source}\b", SOURCES_PAGE, re.MULTILINE), source
 
 
 def test_every_quantity_is_listed_with_its_unit() -> None:
-    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", READING.split("## Every quantity")[1], re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", QUANTITIES_PAGE, re.MULTILINE)
     listed = {name: unit.strip() for names, unit in rows for name in re.findall(r"`([^`]+)`", names)}
     assert listed == {name: quantity.unit for name, quantity in QUANTITIES.items()}
 
 
 def test_every_phase_is_explained() -> None:
-    rows = re.findall(r"^\| (\w+) \|", READING.split("## Phases")[1].split("## ")[0], re.MULTILINE)
-    told = {*rows, *re.findall(r"`(prefill|decode)`", READING.split("## Phases")[1])}
+    rows = re.findall(r"^\| (\w+) \|", TIME.split("## Phases")[1].split("## ")[0], re.MULTILINE)
+    told = {*rows, *re.findall(r"`(prefill|decode)`", TIME.split("## Phases")[1])}
     assert {*PHASES, "other"} <= told
 
 
@@ -38,7 +41,7 @@ def test_every_way_of_using_several_devices_is_told() -> None:
     pages = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in PAGES}
     for mode in MODES:
         assert any(re.search(rf"`{mode}=[\w/:+]", text) for text in pages.values()), mode
-    for page in ("README.md", "docs/limits.md", "docs/frameworks.md"):
+    for page in ("README.md", "docs/limits.md", "docs/tensorflow.md"):
         assert [mode for mode in STRATEGIES if f"{mode}=" not in pages[page]] == [], page
 
 
@@ -65,20 +68,20 @@ def explained(page: str) -> set[str]:
 
 
 def test_every_column_of_numbers_is_explained() -> None:
-    words = explained(READING.split("## Every column")[1].split("## Every quantity")[0])
+    words = explained(COLUMNS)
     unknown = {}
     for path in sorted(Path(REPORT).rglob("*.py")):
         lacking = {name.split(",")[0] for name in headings(path.read_text(encoding="utf-8"))} - words
         if lacking:
             unknown[str(path.relative_to(REPORT))] = sorted(lacking)
-    assert unknown == {}, "say in docs/reading.md how to read them"
+    assert unknown == {}, "say in docs/reading/columns.md how to read them"
 
 
 def test_every_column_says_how_it_is_checked_or_when_not_to_trust_it() -> None:
     """And its unit and source, before what it is."""
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in READING.split("## Every column")[1].split("## Every quantity")[0].splitlines()
+        for line in COLUMNS.splitlines()
         if line.startswith("| ") and not line.startswith("| column")
     ]
     assert len(rows) > 70 and {len(row) for row in rows} == {5}

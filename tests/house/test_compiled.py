@@ -17,6 +17,7 @@ from sonda.accelerators.engines.fabric import reduction
 from sonda.accelerators.mapping import fullest_tiles as few_tiles_kernel
 from sonda.frameworks.torch.parallel import norm_kernels
 from sonda.imports.xplane import scanner as xplane_kernel
+from sonda.record.errors import MissingExtraError
 from sonda.record.jit import cache_directory, compiled
 
 ALONE = [
@@ -99,3 +100,15 @@ def test_without_a_place_they_are_compiled_and_not_kept(
     kernel = compiled(quintupled if told else quadrupled)
     assert kernel(10.5) == (52.5 if told else 42)
     assert not list(TESTS.rglob("test_compiled.qu*.nbi"))
+
+
+def untouched(value: int) -> int:
+    return value
+
+
+def test_without_numba_a_kernel_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(MissingExtraError, match=r"Numba is not installed; .*sonda-profiler\[numba\]"):
+            compiled(untouched)
+    assert compiled(untouched)(42) == 42, "what failed is not remembered"

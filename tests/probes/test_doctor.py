@@ -145,7 +145,7 @@ def test_builds_of_torch_are_told_by_their_metadata(
     monkeypatch.setattr(doctor, "package_version", {"torch": version, **companions}.get)
     found = named(list(doctor._framework_checks()))
     assert (found["torch"].state, found["torch"].detail) == ("ok", expected)
-    assert found["jax"].remedy == "install it with: pip install 'sonda[jax]'"
+    assert found["jax"].remedy == "install it with: pip install 'sonda-profiler[jax]'"
 
 
 @pytest.mark.parametrize(("said", "machine", "state"), [

@@ -215,5 +215,5 @@ def test_an_error_is_one_printable_line() -> None:
     assert str(error) == "first second \\x1b[31mred\\x00; do this 🦊"
     assert error.exit_code == 2
     assert str(MissingExtraError("PyTorch", "torch")) == (
-        "PyTorch is not installed; install it with: pip install 'sonda[torch]'"
+        "PyTorch is not installed; install it with: pip install 'sonda-profiler[torch]'"
     )

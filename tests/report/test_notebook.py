@@ -23,7 +23,7 @@ from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
 from sonda.report.charts.chart import Axis, Chart, Plot, Points
 from sonda.report.charts.svg import LETTER, WIDE, standalone
-from sonda.report.display import Layers, display_interference
+from sonda.report.display import Layers, StepPhases, display_interference
 from sonda.report.palette import SYMBOLS
 from sonda.report.words import describe
 
@@ -155,15 +155,41 @@ def test_layers_of_a_simulated_machine_show_those_that_ran_on_it(tmp_path):
 
 def test_a_block_that_has_not_ended_says_so():
     assert repr(Profile()) == "<profile of a block that has not ended>" and Profile()._repr_html_() is None
-    assert set(sonda.__all__) <= set(dir(sonda)), "what can be used is offered"
+
+
+def test_what_sonda_offers_is_what_can_be_used():
+    assert dir(sonda) == sorted(sonda.__all__)
+    assert all(getattr(sonda, name) is not None for name in dir(sonda))
+    assert [name for name in dir(sonda) if name.startswith("_")] == ["__version__"]
+
+
+def test_phases_show_themselves_and_are_tables():
+    phases = Profile(trained()).phases
+    # The built step of 120 ms: data 5, forward 40, backward 60, optimizer 10, and 5 that no phase covers.
+    names = ["data", "forward", "backward", "optimizer", "other"]
+    assert [row.name for row in phases] == names and phases[1].cost.time.value == 40e6 and len(phases[1:]) == 4
+    table = phases.to_arrow()
+    assert table.column("name").to_pylist() == names
+    assert table.column("time").to_pylist() == [5e6, 40e6, 60e6, 10e6, 5e6]
+    assert table.schema.field("time").metadata == {b"unit": b"ns", b"source": b"measured"}
+    assert phases.to_pandas().set_index("name").loc["backward", "time"] == 60e6
+    shown = displayed(phases)
+    assert shown["text/plain"].split()[:2] == ["phase", "ms"] and shown["text/html"].count("<table") == 1
+    assert repr(StepPhases(None)) == "<no phase was seen>" and StepPhases(None).to_arrow().num_rows == 0
+
+
+def test_phases_of_a_simulated_machine_show_their_cycles(tmp_path):
+    phases = Profile(nested_run(CLOCKED, tmp_path)).phases
+    assert phases.to_arrow().column("cycles").to_pylist() == [2 * LAYER + SMALL_LAYER]
+    assert displayed(phases)["text/plain"].split()[:2] == ["phase", "cycles"]
 
 
 def test_a_comparison_shows_itself_and_is_one(tmp_path):
-    slow, fast = Profile(trained()), Profile(trained([0.5] * 8))
+    slow, fast = Profile(trained(id="a1")), Profile(trained([0.5] * 8, id="b2"))
     found = compare(slow, fast, store=tmp_path)
     shown = displayed(found)
-    assert found.parts[0].step.text == "2.00x faster" and not found.fails(0.05)
-    assert "B is 2.00x faster than A: 120 ms to 60.0 ms per step" in shown["text/plain"]
+    assert found.parts[0].step.text == "2.00x faster" and found.check(0.05).outcome == "within"
+    assert "B is 2.00x faster than A (95 %): 60.0 ms per step instead of 120 ms" in shown["text/plain"]
     assert "B is 2.00x faster than A" in shown["text/html"] and shown["text/html"].count("<table") >= 1
     assert "<script" not in shown["text/html"] and "\x1b" not in shown["text/plain"]
 

@@ -167,7 +167,7 @@ def test_a_file_name_that_is_no_text_is_kept_as_python_keeps_it() -> None:
     [
         (("ls",), "runs"),
         (("show",), "summary"),
-        (("compare", "last", "last"), "comparison"),
+        (("compare", "7f3a", "b2b2"), "comparison"),
         (("tag", "last", "base"), "tag"),
         (("report", "-o", "page.html"), "page"),
         (("export", "--trace", "trace.json"), "export"),
@@ -182,8 +182,8 @@ def test_a_file_name_that_is_no_text_is_kept_as_python_keeps_it() -> None:
 def test_a_command_writes_one_document_on_one_line_and_says_its_kind(
     words: tuple[str, ...], kind: str, tmp_path: Path
 ) -> None:
-    run = stepped([100.0] * 8)
-    write_run(tmp_path / "store", run.info, run.spans)
+    for run in (stepped([100.0] * 8), stepped([100.0] * 8, id="b2b2b2b2")):
+        write_run(tmp_path / "store", run.info, run.spans)
     done = run_command(tmp_path, *words, "--json")
     assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
     document = json.loads(done.stdout)

@@ -105,7 +105,8 @@ def with_spans(spans: Spans, **info: Any) -> Run:
         "target": {"spec": "cpu", "device": "cpu", "threads": 1},
         "machine": MACHINE,
     }
-    run = Run(Path("in-memory"), run_info(**{**fields, **info}))
+    about = run_info(**{**fields, **info})
+    run = Run(Path("in-memory") / about.id, about)
     run.spans = spans
     return run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from places import REPOSITORY
 
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "SKILL.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,7 @@ ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
 what measures them is tested with small studies of its own (test_study_engine.py)."""
 
 INSTEAD: dict[str, str] = {
+    r"\bID ID\b": "kept another",
     r"(?<!-)\b(ID|last)\b": "kept",
     r"\bRUN\b": "trained",
     r"tcp://10\.0\.0\.1:8786": "tcp://127.0.0.1:9",
@@ -165,7 +166,8 @@ INSTEAD: dict[str, str] = {
 }
 """Words of a page that stand for something of the reader's, and spaces that would take long."""
 
-LACKING = ("cuda:", "slurm:", "tcp://", "energy ", "--probe energy", "--record", "perf-stat", "papi", "--probe ncu")
+LACKING = ("cuda:", "slurm:", "tcp://", "energy ", "--probe energy", "--record", "perf-stat", "papi", "--probe ncu",
+           "--mlflow", "--wandb")  # fmt: skip
 """Words of commands that need something a machine, or a new store, may lack. There they must end with one line and exit
 code 2; 125 where they would have wrapped a program."""
 
@@ -188,11 +190,12 @@ ELSEWHERE = {
 FIRST = {
     r"^(compare|report) main head": ("--tag main", "--tag head"),
     r"^compare before after": ("--tag before", "--tag after"),
+    r"^compare slow mended": ("--tag slow", "--tag mended"),
     r"--weights trained": ("--tag trained",),
 }
 """What must have been run before, as words of other shown commands."""
 
-MAY_FAIL = r"^compare (main head|before after)"
+MAY_FAIL = r"^compare (main head|before after|slow mended)"
 """Exit code 1 is an answer there: the runs of a busy machine may differ."""
 
 FRAMEWORKS = r"--framework (tensorflow|jax|pytensor)|keras_fit\.py|tf-models:"

@@ -106,7 +106,8 @@ def laid(place: Path) -> Path:
     (place / "counts.json").write_text(
         '{"counter-value" : "77.0", "unit" : "", "event" : "page-faults", "pcnt-running" : 100.00}\n'
     )
-    assert run_command(place, "import", "trace.json.gz", "--tag", "kept").returncode == 0
+    for tag in ("kept", "another"):
+        assert run_command(place, "import", "trace.json.gz", "--tag", tag).returncode == 0
     spare = ("--tag", "7f3a", "--tag", "old", "--tag", "named")  # as help names a run: to be shown, renamed and removed
     assert run_command(place, "import", "launches.csv", *spare).returncode == 0
     return place

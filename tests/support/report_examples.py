@@ -270,5 +270,5 @@ CHECKS = [
     ("energy", "dead", "RAPL is there and stays at 0 in this virtual machine", "measure on bare metal"),
     ("counters", "missing", "no PMU is passed through to this virtual machine, so cycles and misses cannot be counted",
      "`--probe callgrind` models them"),
-    ("tensorflow", "off", "not installed", "pip install 'sonda[tensorflow]'"),
+    ("tensorflow", "off", "not installed", "pip install 'sonda-profiler[tensorflow]'"),
 ]  # fmt: skip

@@ -32,8 +32,10 @@ def constructed(name: str, folder: Path, scale: str | None = "small") -> dict[st
             figure |= {"value": value, "low": 0.9 * value, "high": 1.1 * value, "n": REPETITIONS, "reason": "",
                        "values": [0.9 * value, value, 1.1 * value], "source": "measured"}  # fmt: skip
             for one in figure.get("published", ()):
-                printed = one["value"]["value"] if one["value"]["value"] is not None else one["value"]["high"]
-                one["ratio"] = value / printed
+                if one["value"]["value"] is not None:
+                    one["ratio"] = value / one["value"]["value"]
+                else:
+                    one["in_range"] = "above" if value > one["value"]["high"] else "inside"
     if "accuracy_percent" in {column["figure"] for column in study["columns"]}:
         for row in study["rows"]:
             row["curve"] = [_point(epoch) for epoch in (1, 2, 3)]

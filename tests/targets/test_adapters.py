@@ -124,7 +124,7 @@ def test_a_missing_framework_says_how_to_install_it(monkeypatch: pytest.MonkeyPa
         with pytest.raises(SondaError) as caught:
             run_in_framework(framework, Job(workload="mlp", framework=framework), tmp_path, False)
         assert str(caught.value) == (
-            f"{adapter.words} is not installed; install it with: pip install 'sonda[{framework}]'"
+            f"{adapter.words} is not installed; install it with: pip install 'sonda-profiler[{framework}]'"
         )
 
 
@@ -162,7 +162,7 @@ def test_a_framework_whose_import_fails_is_one_line(installed: Any, code: str, c
     assert "\n" not in str(caught.value)
     with pytest.raises(SondaError, match=cause):
         import_framework("tensorflow")
-    assert "install versions that fit together: pip install --upgrade 'sonda[tensorflow]'" in str(caught.value)
+    assert "install versions that fit together: pip install --upgrade 'sonda-profiler[tensorflow]'" in str(caught.value)
 
 
 def test_a_framework_that_can_be_imported_is_given(installed: Any) -> None:

@@ -244,9 +244,6 @@ def test_a_flag_at_its_only_value_is_accepted() -> None:
 
 
 def test_tables_beyond_the_free_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Memory:
-        available = 10**9
-
-    monkeypatch.setattr("psutil.virtual_memory", Memory)
+    monkeypatch.setattr("sonda.workloads.in_torch.dlrm.available_memory", lambda: 10**9)
     with pytest.raises(SondaError, match=r"take 64\.0 GB, 1\.0 GB are free; use fewer rows"):
         dlrm(preset="50-10M-20-100").build("torch", False, 0)

@@ -3,7 +3,7 @@
 DOORS = (
     "comparison.findings", "comparison.option_effects", "corun.findings", "counters.findings", "device.findings",
     "energy.findings", "ranks.findings", "simulated.findings", "traces.findings",
-    "bounds", "change_points", "code.summary", "comparison.kernels", "comparison.optimisations",
+    "bounds", "change_points", "code.summary", "comparison.kernels", "comparison.limit", "comparison.optimisations",
     "comparison.repetitions", "comparison.runs", "comparison.scaling", "comparison.summary", "corun.interference",
     "corun.layers", "counters.callgrind", "counters.summary", "device.critical_path", "device.kernel_counters",
     "device.kernel_roofline", "device.kernels", "device.stalls", "device.timeline", "doubts", "energy.summary",

@@ -255,8 +255,10 @@ class Verdict:
     """What limits the run, with the numbers that fired it."""
 
     kind: str
-    """compute, memory, overhead, host, input, communication, transfer, code, compile, retracing, contention,
-    oversubscription, or none; of a program whose steps are a minor part of it the stage that takes most, of lost slots
+    """compute, memory, overhead, host, input, communication, transfer, code, compile, retracing, contention or
+    oversubscription. Where no limit is named, why: none (no limit explains half of the step), unknown (nothing to hold
+    it against), noisy (too noisy to tell), nothing (no step was seen), above_ceiling, untimed (counts without times),
+    balanced (no rank is slow). Of a program whose steps are a minor part of it the stage that takes most, of lost slots
     a category of Top-Down, of a simulated run a part of the cycle stack. Causes in the program are named after their
     rules (`rules.CAUSES`); good where there is none."""
     finding: Finding

@@ -166,6 +166,12 @@ def _layouts() -> list[str]:
     return ["auto", *LAYOUTS]
 
 
+def _documents() -> list[str]:
+    from sonda.report.schemas import document_kinds
+
+    return [kind.replace(" ", "-") for kind in document_kinds()]
+
+
 def _colours() -> list[str]:
     from sonda.workloads.data.preparation import COLOURS
 
@@ -185,4 +191,4 @@ runs, studies, frameworks, probes = _offer(_runs), _offer(_studies), _offer(_fra
 precisions, scenarios, backends = _offer(_precisions), _offer(_scenarios), _offer(_backends)
 bindings, transfers, mappings, tags = _offer(_bindings), _offer(_transfers), _offer(_mappings), _offer(_tags)
 layouts, colours, runnable = _offer(_layouts), _offer(_colours), _offer(_runnable)
-simulators, drawn = _offer(lambda: SIMULATORS), _offer(lambda: DRAWN)
+simulators, drawn, documents = _offer(lambda: SIMULATORS), _offer(lambda: DRAWN), _offer(_documents)

@@ -32,12 +32,12 @@ def prepare(
     folder: Annotated[
         str, typer.Argument(help="One directory per class; or the fish data set, MNIST's or CIFAR-10's files.")
     ],
-    out: Annotated[str, typer.Option("--out", "-o", help="Where to; FOLDER-prepared here unless given.")] = "",
+    out: Annotated[str, typer.Option("--out", "-o", help="Folder to write; FOLDER-prepared by default.")] = "",
     image: Annotated[
-        str, typer.Option(help="WIDTHxHEIGHT in pixels, e.g. 197x148; the most frequent unless given.")
+        str, typer.Option(help="WIDTHxHEIGHT in pixels, e.g. 197x148; by default the most frequent size.")
     ] = "",
     colour: Annotated[str, typer.Option(help="grey or rgb.", autocompletion=completion.colours)] = "grey",
-    seed: Annotated[int, typer.Option(help="Of the order of images.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the order of images.")] = 0,
     layout: Annotated[
         str,
         typer.Option(
@@ -45,10 +45,10 @@ def prepare(
         ),
     ] = "auto",
     stretch: Annotated[float, typer.Option(help="Skip images whose width/height is further off the usual.")] = 1.5,
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of an older data set.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an older data set.")] = False,
     json: Json = False,
 ) -> None:
-    """Turn a folder of images into arrays that training maps into memory.
+    """Turn a folder of images into memory-mapped arrays for training.
 
     \b
     sonda data prepare fish --image 197x148
@@ -68,7 +68,7 @@ def prepare(
 @data.command(short_help="Draw a data set: silhouettes of nine kinds of fish.")
 def make(
     what: Annotated[str, typer.Argument(help="What to draw: fish.", autocompletion=completion.drawn)],
-    directory: Annotated[str, typer.Argument(help="Where to; must not exist yet.")],
+    directory: Annotated[str, typer.Argument(help="Folder to write; it must not exist yet.")],
     count: Annotated[int, typer.Option(help="Images of each kind.")] = 1000,
     image: Annotated[str, typer.Option(help="WIDTHxHEIGHT in pixels.")] = "590x445",
     seed: Annotated[int, typer.Option(help="Another seed draws other fish.")] = 0,
@@ -101,7 +101,7 @@ def show(
     split: Annotated[str, typer.Option(help="Say how many images shares have, e.g. 0.85/0.02/0.13.")] = "",
     json: Json = False,
 ) -> None:
-    """What a prepared data set holds and how it was made.
+    """Show what a prepared data set contains and how it was made.
 
     \b
     sonda data show fish-prepared --split 0.85/0.02/0.13

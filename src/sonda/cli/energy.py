@@ -15,7 +15,7 @@ from sonda.cli.showing import show_run
 def energy(
     context: typer.Context,
     interval: Annotated[str, typer.Option(help="Time between readings: 500ms, down to 10ms.")] = "500ms",
-    idle: Annotated[str, typer.Option(help="Measure idle power this long before the command; 0: not.")] = "2s",
+    idle: Annotated[str, typer.Option(help="Measure idle power this long before the command; 0: do not.")] = "2s",
     model: Annotated[
         str, typer.Option(help="Estimate from watts at rest and under full load: cpu=20..95+ram=4..12+gpu=60..700.")
     ] = "",
@@ -24,7 +24,7 @@ def energy(
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
 ) -> None:
-    """Run any command and say how much energy the machine spent meanwhile, and on what.
+    """Run any command and say how much energy the machine spent, and on what.
 
     \b
     sonda energy python train.py

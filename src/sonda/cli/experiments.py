@@ -30,7 +30,7 @@ def study(
     reference: Annotated[
         str,
         typer.Argument(
-            help="A published study's name or a file; without, a list of them.", autocompletion=completion.studies
+            help="A published study's name or a file; without it, a list of studies.", autocompletion=completion.studies
         ),
     ] = "",
     scale: Annotated[
@@ -38,11 +38,11 @@ def study(
         typer.Option(help="A smaller or larger version that the study describes.", autocompletion=completion.scales),
     ] = "",
     repeat: Annotated[int | None, typer.Option(help="Repetitions of each configuration.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Discard the measurements and start again.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be measured, and stop.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show what was measured so far, and stop.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show the results so far, and stop.")] = False,
     record: Annotated[
-        Path | None, typer.Option(help="Write the operations as a dated file: JSON, or a table where it ends in .md.")
+        Path | None, typer.Option(help="Write the operations as a dated file: JSON, or a table if it ends in .md.")
     ] = None,
     energy_probe: Annotated[
         str, typer.Option(help="Probes of energy runs, as energy-model:cpu=20..95 where there is no sensor.")
@@ -51,8 +51,8 @@ def study(
         str, typer.Option(help="Show these of the repetitions too, as in mean,minimum,maximum.")
     ] = "",
     page: Annotated[Path | None, typer.Option(help="Write the tables and their figures as an HTML page.")] = None,
-    data: Annotated[str, typer.Option(help="Images to train on, where a study reads some.")] = "",
-    workers: Annotated[int, typer.Option(help="Processes of this machine that share what is simulated.")] = 0,
+    data: Annotated[str, typer.Option(help="Images to train on, if the study reads some.")] = "",
+    workers: Annotated[int, typer.Option(help="Processes of this machine that share the simulations.")] = 0,
     on_cluster: Annotated[
         str,
         typer.Option(
@@ -66,7 +66,7 @@ def study(
     verbose: Verbose = 0,
     json: Json = False,
 ) -> None:
-    """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped.
+    """Run a study. If you interrupt it and start it again, it continues where it stopped.
 
     \b
     sonda study
@@ -131,7 +131,7 @@ def explore(
     on: Annotated[
         str,
         typer.Option(
-            help="A simulated accelerator, sim:NAME; an obvious one unless given.",
+            help="A simulated accelerator, sim:NAME; by default the workload's usual one.",
             autocompletion=completion.accelerators,
         ),
     ] = "",
@@ -147,7 +147,7 @@ def explore(
     ] = "",
     input: Annotated[list[str] | None, typer.Option(help="Shape for file.py:factory; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
-    threads: Annotated[int | None, typer.Option(help="Threads while the model is looked at.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads while Sonda reads the model.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write all points as a CSV file.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write all points as a Parquet file.")] = None,
     workers: Annotated[int, typer.Option(help="Processes of this machine that share the work.")] = 0,
@@ -155,10 +155,10 @@ def explore(
         str, typer.Option(help="Address of a Dask scheduler, tcp://host:8786; local starts one with --workers workers.")
     ] = "",
     search: Annotated[
-        str, typer.Option(help="Seek the front with at most this part of the points, e.g. 5%, instead of all.")
+        str, typer.Option(help="Search the front with at most this part of the points, e.g. 5%, instead of all.")
     ] = "",
     points_per_batch: Annotated[
-        int | None, typer.Option(help="Points that a worker is given at once; 20,000 unless given.", min=1)
+        int | None, typer.Option(help="Points in a worker's batch; 20,000 by default.", min=1)
     ] = None,
     tag: Tags = None,
     verbose: Verbose = 0,
@@ -227,8 +227,8 @@ def corun(
     ],
     cores: Annotated[str, typer.Option(help="Cores of each, in order: 0,1 or 0-3,4-7 or 0+2,1; few are shared.")] = "",
     seconds: Annotated[float, typer.Option(help="Length of a window.")] = 5.0,
-    repeat: Annotated[int, typer.Option(help="Times that everything is measured, with new processes.")] = 3,
-    timeout: Annotated[float, typer.Option(help="Seconds without a step after which a program has hung.")] = 120.0,
+    repeat: Annotated[int, typer.Option(help="Repeat everything N times, with new processes.")] = 3,
+    timeout: Annotated[float, typer.Option(help="Give a program up after N seconds without a step.")] = 120.0,
     ways: Annotated[str, typer.Option(help="Ways of the last-level cache for each, in order: 4,6.")] = "",
     partition: Annotated[str, typer.Option(help="Masks of ways by name: mlp=0xf,cnn=0xf0.")] = "",
     bandwidth: Annotated[str, typer.Option(help="Memory bandwidth for each, in order, in the machine's unit.")] = "",
@@ -238,7 +238,7 @@ def corun(
     verbose: Verbose = 0,
     json: Json = False,
 ) -> None:
-    """Run programs alone, in twos and all together, and say how much they slow each other.
+    """Run programs alone, in pairs and all together, and say how much they slow each other.
 
     \b
     sonda corun "mlp --train" cnn stress-bandwidth --cores 0,1,2
@@ -272,9 +272,7 @@ def verify(
     context: typer.Context,
     what: Annotated[
         str,
-        typer.Argument(
-            help="What to hold the accelerators against: stonne or scalesim.", autocompletion=completion.simulators
-        ),
+        typer.Argument(help="What to compare with: stonne or scalesim.", autocompletion=completion.simulators),
     ],
     subject: Annotated[
         str,
@@ -286,21 +284,21 @@ def verify(
     on: Annotated[
         str,
         typer.Option(
-            help="scalesim: a simulated mesh; sim:tpu-16x16 unless given.", autocompletion=completion.accelerators
+            help="scalesim: a simulated mesh; sim:tpu-16x16 by default.", autocompletion=completion.accelerators
         ),
     ] = "",
     set: Annotated[list[str] | None, typer.Option(help="scalesim: change its description, e.g. rows=8.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="scalesim: shape for file.py:factory; repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Hold the simulated accelerators against another simulator; exit code 1 when anything differs.
+    """Compare the simulated accelerators with another simulator; exit code 1 if anything differs.
 
     \b
     sonda verify stonne golden.json
     sonda verify scalesim resnet50 --batch 1 --on sim:tpu-128x128
 
     Against STONNE: cycles, accesses and counters of recorded runs. Against SCALE-Sim: the mesh beside its published
-    formulas, layer by layer. Options that are not listed here belong to the model.
+    formulas, layer by layer. Other options belong to the model.
     """
     from sonda.record.errors import SondaError, nearest
     from sonda.targets.job import Job, parse_options
@@ -349,7 +347,7 @@ def _verify_stonne(file: str, options: list[str], json: bool) -> None:
 @app.command("doctor", short_help="Say what this machine can measure, and what would help.")
 def doctor(
     validate: Annotated[
-        bool, typer.Option("--validate", help="Count known work with every probe; exit code 1 when one counts wrong.")
+        bool, typer.Option("--validate", help="Count known work with every probe; exit code 1 if one counts wrong.")
     ] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the machine's ceilings again, and stop.")] = False,
     json: Json = False,

@@ -50,7 +50,8 @@ VALUES = {
     "input": "SHAPE", "search": "PERCENT", "interval": "TIME", "latency_bound": "TIME", "batch_wait": "TIME",
     "idle": "TIME", "older_than": "AGE", "on_cluster": "ADDRESS", "split": "SHARES", "bind": "CORES",
     "image": "WIDTHxHEIGHT", "out": "FOLDER", "checkpoint": "FOLDER", "stonne": "FOLDER", "layers": "MODULE",
-    "weights": "RUN",
+    "weights": "RUN", "annotations": "github",
+    "tensorboard": "FOLDER", "mlflow": "WHERE", "wandb": "FOLDER",
 }  # fmt: skip
 """What the value of an option is called where its own name does not say it."""
 NUMBERS = (
@@ -79,25 +80,26 @@ class SondaCommand(TyperCommand):
         options = {param.name: param for param in params if param.param_type_name == "option"}
         if arguments:
             with formatter.section("Arguments"):
-                formatter.write_dl([(_argument_name(param), getattr(param, "help", "") or "") for param in arguments])
+                formatter.write_dl([(name_argument(param), getattr(param, "help", "") or "") for param in arguments])
         groups = GROUPS.get(self.name or "", {"Options": tuple(options)})
         for title, names in groups.items():
             with formatter.section(title):
-                formatter.write_dl([_record(options.pop(name)) for name in names if name in options])
+                formatter.write_dl([describe_option(options.pop(name)) for name in names if name in options])
         options.pop("help", None)
         if options and self.shows_all:
             with formatter.section("All others"):
-                formatter.write_dl([_record(option) for option in options.values()])
+                formatter.write_dl([describe_option(option) for option in options.values()])
         elif options:
             with formatter.section("More"):
                 formatter.write_dl([(ALL_WORDS, f"Show the other {len(options)} options too.")])
 
 
-def _argument_name(argument: Any) -> str:
+def name_argument(argument: Any) -> str:
+    """What an argument is called: `WHAT`."""
     return argument.metavar or str(argument.name).upper()
 
 
-def _record(option: Any) -> tuple[str, str]:
+def describe_option(option: Any) -> tuple[str, str]:
     """An option with the name of its value, and what it does with its default."""
     names = ", ".join(sorted(option.opts, key=len))
     value = "" if option.is_flag or option.count else f" {name_value(option)}"

@@ -31,7 +31,7 @@ def describe_own_options(words: Sequence[str]) -> str:
         from sonda.workloads.networks.dlrm import presets
 
         lines.append(fill(f"--preset: {', '.join(presets())}", WIDTH, initial_indent="  ", subsequent_indent="    "))
-    return "\n".join([f"Options of {named}, with what they are unless given:", *lines])
+    return "\n".join([f"Options of {named}, with their defaults:", *lines])
 
 
 class WorkloadCommand(SondaCommand):

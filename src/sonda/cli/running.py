@@ -69,30 +69,29 @@ def run(
     seconds: Annotated[
         float,
         typer.Option(
-            help="Time for the timed steps where --steps is not given; of a command, with --try, for all tries: 300 "
-            "unless given."
+            help="Time for the timed steps without --steps; with --try on a command, for all tries: 300 by default."
         ),
     ] = 10.0,
-    repeat: Annotated[int, typer.Option(help="Processes, each a run of its own.")] = 1,
-    threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
-    inter_op_threads: Annotated[int | None, typer.Option(help="Threads that run operations side by side.")] = None,
+    repeat: Annotated[int, typer.Option(help="Repeat in this many processes, each a separate run.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads; all that it may use by default.")] = None,
+    inter_op_threads: Annotated[int | None, typer.Option(help="Threads that run operations in parallel.")] = None,
     bind: Annotated[
         str,
         typer.Option(
             help="Cores of the threads: none, compact, spread, or 0,2,4-7.", autocompletion=completion.bindings
         ),
     ] = "none",
-    gpu_private_threads: Annotated[int, typer.Option(help="Threads of one GPU alone (TensorFlow).")] = 0,
+    gpu_private_threads: Annotated[int, typer.Option(help="Threads for one GPU only (TensorFlow).")] = 0,
     precision: Precision = "float32",
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model (torch.compile, XLA).")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same bits every time, also where that is slower.")
+        bool, typer.Option("--deterministic", help="Give the same bits every time, even if that is slower.")
     ] = False,
-    data: Annotated[str, typer.Option(help="Images to train on: a folder, or drawn; numbers unless given.")] = "",
-    epochs: Annotated[int, typer.Option(help="Train through so many epochs of --data, then test.")] = 0,
+    data: Annotated[str, typer.Option(help="Images to train on: a folder, or drawn; by default numbers.")] = "",
+    epochs: Annotated[int, typer.Option(help="Train for N epochs of --data, then test.")] = 0,
     split: Annotated[str, typer.Option(help="With --epochs: training/validation/test.")] = "0.85/0.02/0.13",
-    images: Annotated[int, typer.Option(help="With --epochs: images of each class at most.")] = 0,
+    images: Annotated[int, typer.Option(help="With --epochs: use at most N images of each class.")] = 0,
     transfer: Annotated[
         str,
         typer.Option(
@@ -101,9 +100,9 @@ def run(
     ] = "batch",
     checkpoint: Annotated[str, typer.Option(help="With --epochs: directory of checkpoints; in the store.")] = "",
     workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
-    prefetch: Annotated[int | None, typer.Option(help="Batches that are loaded ahead.")] = None,
+    prefetch: Annotated[int | None, typer.Option(help="Batches to load ahead.")] = None,
     cache: Annotated[bool, typer.Option("--cache", help="Keep decoded samples in memory.")] = False,
-    pin: Annotated[bool | None, typer.Option(help="Batches in memory that a GPU can fetch from.")] = None,
+    pin: Annotated[bool | None, typer.Option(help="Batches in pinned memory, which a GPU can read.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
     mapping: Annotated[
         str,
@@ -140,10 +139,10 @@ def run(
     tag: Tags = None,
     verbose: Verbose = 0,
     rows: Rows = None,
-    max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.", min=0)] = 0.0,
-    no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
+    max_time: Annotated[float, typer.Option(help="Stop observing a command after N seconds.", min=0)] = 0.0,
+    no_count: Annotated[bool, typer.Option("--no-count", help="Use no step of a command to count FLOPs.")] = False,
     no_stacks: Annotated[
-        bool, typer.Option("--no-stacks", help="Sample no stacks of a command: no lines of its code.")
+        bool, typer.Option("--no-stacks", help="Sample no stacks of a command, so name no lines of its code.")
     ] = False,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
@@ -157,7 +156,7 @@ def run(
     sonda run model.py:build --input 8x3x224x224 --on cpu --on sim:maeri-256
     sonda run dlrm --on sim:dlrm-hybrid --mapping best --set embeddings.multipliers=256
 
-    Options of Sonda's own stand before your program; all behind its name are the program's. Other options behind a
+    Put Sonda's options before your program; everything after its name belongs to the program. Other options after a
     network are the network's: sonda run mlp --help lists mlp's below.
     """
     from sonda.record.errors import SondaError

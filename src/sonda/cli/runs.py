@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,12 +31,13 @@ from sonda.cli.showing import detail_of, show_run
 if TYPE_CHECKING:
     from sonda.record.run import Run
     from sonda.record.store import Store
+    from sonda.report.annotations import Annotation
 
 
 @app.command("ls")
 def list_runs(
-    all: Annotated[bool, typer.Option("--all", help="All runs, not the newest 20 only.")] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the store's index anew first.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="All runs, not only the newest 20.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild the store's index first.")] = False,
     json: Json = False,
 ) -> None:
     """List runs, newest first.
@@ -44,7 +46,7 @@ def list_runs(
     sonda ls
     sonda ls --all --json
 
-    What is listed is remembered in the store's index, which may be removed at any time.
+    The store's index caches the list; you may remove it at any time.
     """
     from sonda.analysis import run_rows
 
@@ -85,6 +87,28 @@ def show(
     """
     store = open_store()
     show_run(store.one(reference), store, json, rows, verbose)
+
+
+@app.command("explain")
+def explain(reference: Reference = "last", json: Json = False) -> None:
+    """Say what limits a run, by which numbers, where, and what to try.
+
+    \b
+    sonda explain
+    sonda explain 7f3a --json
+
+    Its JSON is below 4 kB, for a program or an assistant to read whole; the full document is: sonda show RUN --json
+    """
+    from sonda.report.screen import render
+    from sonda.report.views.explain import explain_blocks, explain_document, summarise_kind
+
+    store = open_store()
+    run = store.one(reference)
+    summary = summarise_kind(run)
+    if json:
+        write_json(explain_document(summary))
+    else:
+        put(render(explain_blocks(summary, store.short(run.id))))
 
 
 @app.command("tag")
@@ -160,7 +184,12 @@ def rm(
 def compare(
     a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.", autocompletion=completion.runs)],
     b: Annotated[str, typer.Argument(help="What is held against it.", autocompletion=completion.runs)],
-    fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
+    fail_above: Annotated[
+        str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%; with 3 when noise hides it.")
+    ] = "",
+    annotations: Annotated[
+        str, typer.Option(help="Print annotations for GitHub Actions too, at lines of code where they are known.")
+    ] = "",
     verbose: Verbose = 0,
     rows: Rows = None,
     json: Json = False,
@@ -170,34 +199,51 @@ def compare(
     \b
     sonda compare main head
     sonda compare main head --fail-above 5%
+
+    With --fail-above the exit code is 1 when B is slower by more than that with 95 % confidence, 0 when it is not, and
+    3 when the runs vary too much to tell; then the last line says how many repetitions would.
     """
     from shlex import quote
 
     from sonda.analysis.comparison.runs import compare as compare_runs
-    from sonda.analysis.comparison.runs import parse_percent
+    from sonda.analysis.comparison.runs import parse_percent, refuse_same_run
+    from sonda.analysis.run_summary import summarise
+    from sonda.report.annotations import annotate, check_format
     from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
     from sonda.report.screen import render
     from sonda.report.views.compare.document import comparison_document
     from sonda.report.views.compare.screen import comparison_blocks, comparison_glance
 
     limit = parse_percent(fail_above) if fail_above else None
+    check_format(annotations)
     store = open_store()
     say(f"reading {a} and {b}")
     left, right = _find_runs(store, a), _find_runs(store, b)
+    refuse_same_run(left, right)
     say(f"comparing {len(left) + len(right):,} runs")
     if any(run.info.kind == "imported" for run in [*left, *right]):
-        _compare_imported(left, right, limit, rows, json, verbose)
+        _compare_imported(left, right, limit, rows, json, verbose, annotations)
         return
     result = compare_runs(left, right)
     if json:
-        write_json(comparison_document(result))
+        write_json(comparison_document(result, limit))
     elif verbose:
         tables = comparison_blocks(result, ROWS if rows is None else rows, limit, (quote(a), quote(b)))
         put(render(at_detail(tables, detail_of(verbose))))
     else:
         put(render(comparison_glance(result, FEW_ROWS if rows is None else rows, limit, (quote(a), quote(b)))))
-    if limit is not None and result.fails(limit):
-        raise SystemExit(1)
+    if annotations:
+        code = None if result.exact else summarise(right[0]).code
+        _put_annotations(annotate(result, limit, code, Path.cwd()), json)
+    if limit is not None and (failed := result.check(limit).exit_code):
+        raise SystemExit(failed)
+
+
+def _put_annotations(annotations: list[Annotation], json: bool) -> None:
+    """Print them behind the answer; on stderr where stdout is a document."""
+    from sonda.report.annotations import github_lines
+
+    put(github_lines(annotations).rstrip("\n"), sys.stderr if json else None)
 
 
 def _find_runs(store: Store, reference: str) -> list[Run]:
@@ -210,9 +256,10 @@ def _find_runs(store: Store, reference: str) -> list[Run]:
 
 
 def _compare_imported(
-    a: list[Run], b: list[Run], limit: float | None, rows: int | None, json: bool, verbose: int
+    a: list[Run], b: list[Run], limit: float | None, rows: int | None, json: bool, verbose: int, annotations: str
 ) -> None:
     from sonda.analysis.comparison.kernels import compare_kernels
+    from sonda.report.annotations import annotate
     from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
     from sonda.report.screen import render
     from sonda.report.views.compare.kernels import (
@@ -223,14 +270,16 @@ def _compare_imported(
 
     result = compare_kernels(a, b)
     if json:
-        write_json(kernel_comparison_document(result))
+        write_json(kernel_comparison_document(result, limit))
     elif verbose:
         tables = kernel_comparison_blocks(result, rows=ROWS if rows is None else rows, fail_above=limit)
         put(render(at_detail(tables, detail_of(verbose))))
     else:
         put(render(kernel_comparison_glance(result, rows=FEW_ROWS if rows is None else rows, fail_above=limit)))
-    if limit is not None and result.fails(limit):
-        raise SystemExit(1)
+    if annotations:
+        _put_annotations(annotate(result, limit), json)
+    if limit is not None and (code := result.check(limit).exit_code):
+        raise SystemExit(code)
 
 
 @app.command("import", short_help="Read a file of another tool as a run.")
@@ -273,7 +322,7 @@ def import_(
 @app.command("report")
 def report(
     references: Annotated[
-        list[str] | None, typer.Argument(help="Runs; the newest unless named.", autocompletion=completion.runs)
+        list[str] | None, typer.Argument(help="Runs; by default the newest.", autocompletion=completion.runs)
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path("sonda-report.html"),
     json: Json = False,
@@ -316,7 +365,7 @@ def report(
         put(path)
 
 
-@app.command("export")
+@app.command("export", short_help="Write a run as a file of another tool, or log it.")
 def export(
     reference: Reference = "last",
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome; .gz compresses.")] = None,
@@ -326,16 +375,24 @@ def export(
     stonne: Annotated[
         Path | None, typer.Option(help="Write STONNE's .counters and .txt of each simulated operation to this folder.")
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Log it for TensorBoard, into a folder of its own in this one.")
+    ] = None,
+    mlflow: Annotated[str, typer.Option(help="Log it to MLflow: a folder, or the address of a tracking server.")] = "",
+    wandb: Annotated[
+        Path | None, typer.Option(help="Log it for Weights & Biases, offline; wandb sync uploads it.")
+    ] = None,
     layers: Annotated[
         list[str] | None, typer.Option(help="With --stonne: only this module and all below it; repeatable.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a run as a file of another tool.
+    """Write a run as a file of another tool, or log it to a tracker of experiments.
 
     \b
     sonda export last --trace trace.json.gz
     sonda export last --xplane run.xplane.pb
+    sonda export last --tensorboard logs
     """
     from sonda.accelerators.formats.stonne.export import export_run
     from sonda.record.errors import SondaError
@@ -344,13 +401,16 @@ def export(
     from sonda.report.trace.tracks import IN_CYCLES, in_cycles
     from sonda.report.trace.xplane import write_xplane
 
-    if trace is None and xplane is None and stonne is None:
-        raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --xplane, --stonne")
+    tracked = tensorboard is not None or bool(mlflow) or wandb is not None
+    if trace is None and xplane is None and stonne is None and not tracked:
+        others = "--xplane, --stonne, --tensorboard, --mlflow, --wandb"
+        raise SondaError("no format was named", f"write: sonda export last --trace trace.json, or {others}")
     if layers and stonne is None:
         raise SondaError("--layers means nothing without --stonne", "leave it out, or add --stonne folder")
     refuse_folders(trace, xplane)
     run = open_store().one(reference)
-    document: dict[str, Any] = {}
+    # First of all: a tracker whose package is missing leaves nothing half-written.
+    document: dict[str, Any] = _log_run(run, tensorboard, mlflow, wandb) if tracked else {}
     if stonne is not None:
         document["stonne"] = [str(path) for path in export_run(run, stonne, layers or [], say_or_log)]
         hush()
@@ -369,3 +429,27 @@ def export(
         put(f"{stonne}: {len(document['stonne'])} files")
     for path in drawn:
         put(f"{path} (times are {IN_CYCLES})" if in_cycles(run) else path)
+    for name in ("tensorboard", "mlflow", "wandb"):
+        if name in document:
+            put(f"{name}: {document[name]}")
+
+
+def _log_run(run: Run, tensorboard: Path | None, mlflow: str, wandb: Path | None) -> dict[str, str]:
+    """Log a run to these trackers; where each has it now."""
+    from sonda.report.trackers.metrics import require_package, track_run
+    from sonda.report.trackers.mlflow import log_to_mlflow
+    from sonda.report.trackers.tensorboard import write_events
+    from sonda.report.trackers.wandb import log_to_wandb
+
+    for package, place in (("mlflow", mlflow), ("wandb", wandb)):
+        if place:
+            require_package(package)
+    tracked = track_run(run)
+    logged = {}
+    if tensorboard is not None:
+        logged["tensorboard"] = str(write_events(tensorboard, tracked))
+    if mlflow:
+        logged["mlflow"] = log_to_mlflow(mlflow, tracked)
+    if wandb is not None:
+        logged["wandb"] = str(log_to_wandb(wandb, tracked))
+    return logged

@@ -40,11 +40,12 @@ def serve(
     ] = "single-stream",
     qps: Annotated[float | None, typer.Option(help="server: queries per second that arrive (Poisson).")] = None,
     find_qps: Annotated[
-        bool, typer.Option("--find-qps", help="server: find the highest rate that holds --latency-bound.")
+        bool, typer.Option("--find-qps", help="server: find the highest rate that meets --latency-bound.")
     ] = False,
     latency_bound: Annotated[str, typer.Option(help="server: how long a query may take, e.g. 50ms.")] = "",
     percentile: Annotated[
-        float | None, typer.Option(help="Of latency; 90 single-stream, 99 otherwise unless given.", min=50, max=99.99)
+        float | None,
+        typer.Option(help="Percentile of latency; by default 90 for single-stream, 99 otherwise.", min=50, max=99.99),
     ] = None,
     queries: Annotated[int | None, typer.Option(help="Queries to send.")] = None,
     seconds: Annotated[
@@ -77,8 +78,8 @@ def serve(
     input: Annotated[
         list[str] | None, typer.Option(help="Shape for file.py:factory, e.g. 1x3x224x224; repeatable.")
     ] = None,
-    warmup: Annotated[int, typer.Option(help="Inferences of each size before anything is timed.")] = 3,
-    threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
+    warmup: Annotated[int, typer.Option(help="Inferences of each size before timing begins.")] = 3,
+    threads: Annotated[int | None, typer.Option(help="Threads; all that it may use by default.")] = None,
     precision: Precision = "float32",
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model.")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
@@ -97,7 +98,7 @@ def serve(
     sonda serve resnet18 --image 64x64
     sonda serve cnn --scenario server --find-qps --latency-bound 20ms --max-batch 8 --batch-wait 2ms
 
-    Options that are not listed here belong to the workload.
+    Other options belong to the workload.
     """
     from msgspec.structs import replace
 

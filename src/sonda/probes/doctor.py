@@ -29,7 +29,7 @@ from sonda.probes.machine.gpu import read_nvml_device
 from sonda.probes.machine.record import machine_record
 from sonda.probes.ncu.command import ncu_state
 from sonda.probes.sensors import SensorState, check_gpus, check_powercap, check_rapl_perf, check_resctrl
-from sonda.record.errors import SondaError, named_line
+from sonda.record.errors import SondaError, install_command, named_line
 from sonda.record.machine import Machine
 from sonda.record.plugins import NOUNS, import_entry, plugin_entries
 from sonda.record.store import default_root
@@ -208,7 +208,7 @@ def _framework_checks() -> Iterable[Check]:
     for name, distributions in FRAMEWORKS.items():
         installed = [(package, version) for package in distributions if (version := package_version(package))]
         if not installed:
-            yield Check("frameworks", name, "missing", "not installed", f"install it with: pip install 'sonda[{name}]'")
+            yield Check("frameworks", name, "missing", "not installed", f"install it with: {install_command(name)}")
             continue
         distribution, version = installed[0]
         yield Check("frameworks", name, "ok", f"{version}{_build_words(distribution, version)}")

@@ -28,11 +28,28 @@ class SondaError(Exception):
         )
 
 
+DISTRIBUTION = "sonda-profiler"
+"""What pip knows Sonda by. `sonda` is the name of another project there."""
+
+
+def install_command(extra: str, *options: str) -> str:
+    """What to type to have the packages of an extra beside Sonda."""
+    return " ".join(("pip install", *options, f"'{DISTRIBUTION}[{extra}]'"))
+
+
 class MissingExtraError(SondaError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed", f"install it with: pip install 'sonda[{extra}]'")
+        super().__init__(f"{package} is not installed", f"install it with: {install_command(extra)}")
+
+
+def require_module(module: str, package: str, extra: str) -> None:
+    """Raise MissingExtraError where there is no such module; it is not imported."""
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise MissingExtraError(package, extra)
 
 
 def first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from sonda.record.errors import require_module
 from sonda.record.files.user_cache import user_cache
 
 NOT_NEEDED = frozenset({
@@ -20,6 +21,11 @@ NOT_NEEDED = frozenset({
 """numba's passes over what kernels do not have: closures, literals that matter, array expressions, parallel loops; and
 those that give every assignment a variable of its own, which LLVM does anyway. They are half of the time of compiling.
 A pass that a version of numba does not know by this name is simply done."""
+
+
+def require_compiler() -> None:
+    """Raise MissingExtraError unless kernels can be compiled here."""
+    require_module("numba", "Numba", "numba")
 
 
 def cache_directory() -> Path:
@@ -34,8 +40,9 @@ def compiled(kernel: Callable[..., Any], *called: Callable[..., Any], loose: boo
     A kernel calls no other kernel but those named here, which are in its own file, and reads no module global: numba's
     cache follows the file that holds the kernel and nothing else, so it would go on using what it once saw. Every
     variable of a kernel keeps one type. `loose`: its sums may be added up in any order, many at a time. Where the cache
-    directory cannot be written, the kernel is compiled anew in every process.
+    directory cannot be written, the kernel is compiled anew in every process. Raises MissingExtraError without numba.
     """
+    require_compiler()
     import numba
 
     # Kernels never divide by zero; NumPy's error model leaves out the test before every division.

@@ -23,13 +23,15 @@ class CacheLevel(Stored, frozen=True, kw_only=True):
 
 
 class ThreadTimes(Stored, frozen=True, kw_only=True):
-    """How the scheduler treated the threads of the process with the most steps, from its start to its end."""
+    """How the scheduler treated the threads of the process with the most steps, while it was observed."""
 
     ran_ns: Number
     """Processor time of all its threads."""
     waited_ns: Number
     """In which they were ready to run and had no processor."""
     lasted_ns: Number
+    ran_before_ns: Number = 0
+    """Processor time before, since the program began."""
 
 
 class Conditions(Stored, frozen=True, kw_only=True):

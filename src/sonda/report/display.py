@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, overload
+from types import MappingProxyType
+from typing import Any, TypeVar, overload
 
 from sonda.analysis.comparison.summary import Comparison
 from sonda.analysis.corun.interference import Interference
 from sonda.analysis.roofline import lines
-from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
+from sonda.analysis.summary import LayerRow, PartSummary, PhaseRow, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.report import figures
 from sonda.report.blocks import TableBlock
@@ -21,45 +22,51 @@ from sonda.report.screen import render
 from sonda.report.table import Table
 from sonda.report.views.compare.screen import comparison_glance
 from sonda.report.views.corun import CorunView
-from sonda.report.views.simulated import simulated_layer_table
-from sonda.report.views.steps.tables import layer_table
+from sonda.report.views.simulated import simulated_layer_table, stack_tables
+from sonda.report.views.steps.tables import layer_table, phase_table
 
 OF_LAYER = ("forward", "backward", "own", "activations")
 """Numbers of a layer beside those of its cost."""
 
 
-class Layers(Sequence[LayerRow]):
-    """The layers of a part, parents before their children. A sequence of `LayerRow`."""
+Row = TypeVar("Row", PhaseRow, LayerRow)
 
-    def __init__(self, part: PartSummary | None) -> None:
-        self.rows: tuple[LayerRow, ...] = part.layers if part is not None else ()
+
+class PartRows(Sequence[Row]):
+    """Rows of a part that show themselves as a table. A sequence."""
+
+    nothing = ""
+    """What is shown where there are no rows."""
+    texts: Mapping[str, str] = MappingProxyType({})
+    """Fields of a row that are no numbers, and the Arrow types of their columns."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows: tuple[Row, ...] = tuple(rows)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[LayerRow]:
+    def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
     @overload
-    def __getitem__(self, index: int) -> LayerRow: ...
+    def __getitem__(self, index: int) -> Row: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[LayerRow]: ...
-    def __getitem__(self, index: int | slice) -> LayerRow | Sequence[LayerRow]:
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
         return self.rows[index]
 
     @property
     def table(self) -> Table:
-        """All layers as a table; of a simulated machine, those of which something ran on an engine."""
-        simulated = [row for row in self.rows if row.own_simulated is not None]
-        return simulated_layer_table(simulated, "layer") if simulated else layer_table(self.rows, "layer", own=True)
+        """The rows as a table."""
+        raise NotImplementedError
 
     def to_arrow(self) -> Any:
-        """An Arrow table, a row for each layer, per step; the fields of numbers say their unit and source."""
+        """An Arrow table, a row for each, per step; the fields of numbers say their unit and source."""
         import pyarrow as pa
 
-        words = {"path": pa.string(), "name": pa.string(), "leaf": pa.bool_(), "calls": pa.int64()}
-        about_columns = [pa.field(name, kind) for name, kind in words.items()]
-        columns: list[list[Any]] = [[getattr(row, name) for row in self.rows] for name in words]
+        about_columns = [pa.field(name, getattr(pa, kind)()) for name, kind in self.texts.items()]
+        columns: list[list[Any]] = [[getattr(row, name) for row in self.rows] for name in self.texts]
         about_columns.append(pa.field("bound", pa.string()))
         columns.append([row.cost.bound for row in self.rows])
         for name, values in self._numbers().items():
@@ -74,9 +81,8 @@ class Layers(Sequence[LayerRow]):
         )
 
     def _numbers(self) -> dict[str, list[Value]]:
-        """Quantities of every layer, by name; those of simulated machines where there are any."""
-        values = {name: [getattr(row, name) for row in self.rows] for name in OF_LAYER}
-        values |= {quantity.name: [quantity.value(row.cost) for row in self.rows] for quantity in COST_QUANTITIES}
+        """Quantities of every row, by name; those of simulated machines where there are any."""
+        values = {quantity.name: [quantity.value(row.cost) for row in self.rows] for quantity in COST_QUANTITIES}
         if any(row.simulated is not None for row in self.rows):
             nothing = Value(None, "cycle", "simulated")
             values["cycles"] = [row.simulated.cycles if row.simulated else nothing for row in self.rows]
@@ -88,11 +94,51 @@ class Layers(Sequence[LayerRow]):
 
     def __repr__(self) -> str:
         if not self.rows:
-            return "<no layer was seen>"
+            return self.nothing
         return render([TableBlock(self.table, indent=0)], color=False)
 
     def _repr_html_(self) -> str:
         return render_fragment([TableBlock(self.table)])
+
+
+class Layers(PartRows[LayerRow]):
+    """The layers of a part, parents before their children. A sequence of `LayerRow`."""
+
+    nothing = "<no layer was seen>"
+    texts = MappingProxyType({"path": "string", "name": "string", "leaf": "bool_", "calls": "int64"})
+
+    def __init__(self, part: PartSummary | None) -> None:
+        super().__init__(part.layers if part is not None else ())
+
+    @property
+    def table(self) -> Table:
+        """All layers as a table; of a simulated machine, those of which something ran on an engine."""
+        simulated = [row for row in self.rows if row.own_simulated is not None]
+        return simulated_layer_table(simulated, "layer") if simulated else layer_table(self.rows, "layer", own=True)
+
+    def _numbers(self) -> dict[str, list[Value]]:
+        return {name: [getattr(row, name) for row in self.rows] for name in OF_LAYER} | super()._numbers()
+
+
+class StepPhases(PartRows[PhaseRow]):
+    """The phases of a part in their order. A sequence of `PhaseRow`."""
+
+    nothing = "<no phase was seen>"
+    texts = MappingProxyType({"name": "string"})
+
+    def __init__(self, part: PartSummary | None) -> None:
+        super().__init__(part.phases if part is not None else ())
+        self.part = part
+
+    @property
+    def table(self) -> Table:
+        """All phases as a table; of a simulated machine, what their cycles were spent on."""
+        if self.part is None:
+            raise ValueError("there are no phases")
+        return stack_tables(self.part)[0] if self.part.simulated is not None else phase_table(self.part)
+
+    def _numbers(self) -> dict[str, list[Value]]:
+        return super()._numbers() | {"peak_memory": [row.peak_memory for row in self.rows]}
 
 
 @dataclass(frozen=True, repr=False)

@@ -181,6 +181,7 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "verdicts": [outlier.finding for outlier in find_outliers(operations)],
         "operations": [point.to_row() for point in operations],
         "provenance": provenance(run for run, _ in read),
+        "fitted": table.fitted,
         "deviations": list(table.deviations),
         "notes": list(table.notes),
         "measured": result.measured,

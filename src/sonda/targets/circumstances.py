@@ -36,8 +36,10 @@ def observed_circumstances(
     before: MachineConditions,
     after: MachineConditions,
     redact: bool = False,
+    whole: bool = True,
 ) -> Circumstances:
-    """The circumstances of a program that was observed from inside, between two readings of the machine's conditions.
+    """The circumstances of a program that was observed from inside, between two readings of the machine's conditions:
+    of the whole program, or of a block of it.
 
     Call it when profiles have been read: they add to the assembly. The machine's ceilings are measured where `root`
     does not hold them, and left out where nothing was observed.
@@ -65,7 +67,9 @@ def observed_circumstances(
     flags = find_disturbances(before, after, min(threads, chief.habits.get("cores", threads)), policy) if seen else []
     conditions = msgspec.to_builtins(stored_conditions(before, after, flags)) if seen else {}
     if chief.thread_times:
-        conditions["thread_times"] = chief.thread_times
+        # The processor time of a block is without what its program ran before.
+        before_block = {} if whole else {"ran_before_ns": 0}
+        conditions["thread_times"] = {**chief.thread_times, **before_block}
     return Circumstances(
         created=now(),
         machine={

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from sonda.record.errors import MissingExtraError, SondaError, near, nearest
+from sonda.record.errors import SondaError, near, nearest, require_module
 from sonda.record.protocols import Task
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -198,9 +198,6 @@ def parse_option(name: str, key: str, text: str, kind: OptionKind) -> Any:
 
 def require_torch(name: str, framework: str) -> None:
     """Raise SondaError unless the framework is PyTorch and PyTorch is installed."""
-    from importlib.util import find_spec
-
     if framework != "torch":
         raise SondaError(f"{name} cannot be built in {framework!r}", "use the framework torch")
-    if find_spec("torch") is None:
-        raise MissingExtraError("torch", "torch")
+    require_module("torch", "PyTorch", "torch")

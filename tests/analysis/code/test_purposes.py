@@ -122,6 +122,16 @@ def test_python_in_a_loop_of_what_the_step_needs() -> None:
     assert purpose(walks) is Activity.LOOP
 
 
+def test_what_a_loop_fills_and_converts_belongs_to_it_also_within_an_outer_loop() -> None:
+    """`rows = [count(text) for text in texts]`, where `count` fills a list in Python and makes it a tensor."""
+    called = frame(9, 10, loops=(9,))
+    fills = sample(called, frame(4, 5, function="count", loops=(3,)), text="counts[index]", weight=1)
+    converts = sample(called, frame(5, 0, function="count"), text="torch.tensor(counts)", doing=NATIVE, weight=3)
+    assert purpose(converts, fills) is Activity.LOOP and purpose(fills, converts) is Activity.LOOP
+    passes = sample(called, frame(4, 6, function="count", loops=(3,)), text="counts[index]", weight=1)
+    assert purpose(converts, passes) is Activity.COPY, "another list"
+
+
 def test_a_loop_in_a_forward_is_one_unless_it_runs_layers() -> None:
     forward = frame(30, 0, function="Net.forward", loops=(29,))
     assert purpose(sample(frame(10, 12), forward, text="s", phase="forward")) is Activity.LOOP

@@ -7,6 +7,8 @@ import pytest
 
 from builders import MS, RunBuilder, stepped, trained
 from sonda.analysis.comparison.findings import (
+    ComparedSetting,
+    ComparedSettings,
     DifferentMachines,
     DifferingLibrary,
     DifferingSetting,
@@ -20,8 +22,9 @@ from sonda.analysis.comparison.findings import (
     UntimedParts,
     WidenedIntervals,
 )
-from sonda.analysis.comparison.runs import compare, describe, parse_percent
+from sonda.analysis.comparison.runs import compare, describe, parse_percent, refuse_same_run
 from sonda.record.errors import SondaError
+from sonda.record.run import Run
 
 
 def noisy(centre: float, seed: int, spread: float = 0.02, steps: int = 20, **info):
@@ -138,9 +141,9 @@ def test_fail_above_is_held_against_the_lower_end():
     found = compare([noisy(100, 1)], [noisy(110, 2)])
     low = found.slowdown.low
     assert 0 < low < found.slowdown.value
-    assert found.fails(low - 0.001)
-    assert not found.fails(low + 0.001)
-    assert not found.fails(found.slowdown.value)
+    assert found.check(low - 0.001).outcome == "slower"
+    assert found.check(low + 0.001).outcome == found.check(found.slowdown.value).outcome == "unclear"
+    assert found.check(found.slowdown.high).outcome == "within"
 
 
 def test_a_noisy_machine_is_warned_about():
@@ -156,7 +159,7 @@ def test_one_step_is_not_taken_for_certainty():
     found = compare([stepped([100])], [stepped([200])])
     step = found.parts[0].step
     assert (step.ratio.value, step.ratio.low, step.text) == (2.0, None, "not significant")
-    assert not found.fails(0.05)
+    assert found.check(0.05).exit_code == 3
     assert NoInterval(found.parts[0].name, step.ratio.reason) in found.warnings
 
 
@@ -167,7 +170,6 @@ def test_one_step_is_not_taken_for_certainty():
             {"workload": {"name": "cnn", "train": True, "batch": 32, "samples": 16}},
             DifferingWork((DifferingSetting("batch", ("16", "32")),)),
         ),
-        ({"target": {"threads": 2}}, DifferingThreads(DifferingSetting("threads", ("1", "2")))),
         ({"machine": {"processor": "Another CPU"}}, DifferentMachines(("Invented CPU", "Another CPU"))),
         ({"versions": {"torch": "2.12.0"}}, DifferingLibrary(DifferingSetting("torch", ("none", "2.12.0")))),
         ({"status": "incomplete"}, UnfinishedRuns(("7f3a9c21",))),
@@ -176,6 +178,76 @@ def test_one_step_is_not_taken_for_certainty():
 def test_what_differs_is_warned_about(change, warning):
     assert not compare([trained()], [trained()]).warnings
     assert warning in compare([trained()], [trained(**change)]).warnings
+
+
+BATCH_16 = {"name": "cnn", "train": True, "batch": 16, "samples": 16}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "settings"),
+    [
+        ({}, {"target": {"threads": 2}}, [("threads", "1", "2")]),
+        ({}, {"workload": {**BATCH_16, "precision": "bfloat16"}}, [("precision", "none", "bfloat16")]),
+        (
+            {"workload": {**BATCH_16, "workers": 0}},
+            {"workload": {**BATCH_16, "workers": 4, "compile": True}},
+            [("compile", "none", "True"), ("workers", "0", "4")],
+        ),
+        (
+            {"workload": {"command": ["python", "train.py"]}},
+            {"workload": {"command": ["python", "train.py", "--amp"]}},
+            [("command", "python train.py", "python train.py --amp")],
+        ),
+    ],
+)
+def test_how_the_same_work_is_done_is_what_is_compared(a, b, settings):
+    found = compare([trained(**a), trained(**a)], [trained(**b)])
+    assert found.notes[0] == ComparedSettings(tuple(ComparedSetting(*setting) for setting in settings))
+    assert {type(warning) for warning in found.warnings} & {DifferingWork, DifferingThreads} == set()
+
+
+@pytest.mark.parametrize(
+    "command", [["python", "other.py"], ["python", "-m", "train"], ["python", "-c", "1"], ["./train"], None]
+)
+def test_another_program_is_other_work(command):
+    a, b = trained(workload={"command": ["python", "train.py"]}), trained(workload={"command": command})
+    assert DifferingWork in map(type, compare([a], [b]).warnings)
+
+
+def test_a_side_whose_runs_differ_among_themselves_compares_nothing():
+    one, two = trained(), trained(target={"threads": 2})
+    found = compare([one], [one, two])
+    assert DifferingThreads(DifferingSetting("threads", ("1", "2"))) in found.warnings
+    assert ComparedSettings not in map(type, found.notes)
+
+
+def test_other_work_names_every_setting_that_differs():
+    larger = trained(workload={**BATCH_16, "batch": 32, "compile": True})
+    (warning,) = (one for one in compare([trained()], [larger]).warnings if isinstance(one, DifferingWork))
+    assert [setting.name for setting in warning.settings] == ["batch", "compile"]
+
+
+def test_a_run_on_both_sides_is_refused(tmp_path):
+    main, other, head = (Run(tmp_path / name, trained(id=name).info) for name in ("aa", "bb", "cc"))
+    refuse_same_run([main], [head])
+    with pytest.raises(SondaError, match="A and B are the same: aa; name another run"):
+        refuse_same_run([main], [Run(tmp_path / "aa", main.info)])
+    with pytest.raises(SondaError, match="bb is on both sides; take one of its tags off"):
+        refuse_same_run([main, other], [other, head])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (1.3, 1.25, 1.35, "1.30x slower"),  # (1.35 / 1.25)**0.5 is 1.039
+        (1.3, 1.1, 1.5, "1.10 to 1.50x slower"),  # 1.17
+        (0.25, 0.2, 0.3125, "3.20 to 5.00x faster"),
+        (0.02, 0.01, 0.04, "25.0 to 100x faster"),
+        (40.0, 2.0, 1200.0, "2.00 to >1,000x slower"),
+    ],
+)
+def test_a_factor_that_is_hardly_known_is_a_range_in_its_own_direction(ratio, low, high, text):
+    assert describe(ratio, low, high) == text
 
 
 def test_parts_are_matched_by_name():

@@ -230,7 +230,7 @@ def judged(ms: float, verdict: Verdict) -> Summary:
 
 def test_a_limit_is_that_of_the_run_in_the_middle_with_the_share_that_its_sentence_names() -> None:
     noise = Value(0.7, "1", "derived")
-    noisy = Verdict("none", TooNoisy(noise, Value(1e6, "ns", "measured")), {"noise": noise})
+    noisy = Verdict("noisy", TooNoisy(noise, Value(1e6, "ns", "measured")), {"noise": noise})
     found = main_limit([judged(3.0, UNCLEAR), judged(1.0, noisy), judged(2.0, MEMORY)])
     assert found == Limit("memory", 0.4, MEMORY.finding, FuseOperations("torch", partly=False), "--compile")
     assert main_limit([judged(1.0, UNCLEAR)]) == Limit("not clear", None, UNCLEAR.finding, Remark("think"), "")

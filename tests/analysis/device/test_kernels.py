@@ -206,9 +206,9 @@ def test_two_traces_kernel_by_kernel(tmp_path: Path) -> None:
     assert same.name == "same" and same.text == "not significant"
     assert [one.name for one in found.only_a] == ["old"] and [one.time.value for one in found.only_b] == [7_000]
     assert {name: (x.value, y.value) for name, x, y in found.totals}["step"] == (900_000, 900_000)
-    assert found.slowdown.value == 0 and not found.fails(0.01)
+    assert found.slowdown.value == 0 and found.check(0.01).outcome == "within"
     text = render(kernel_comparison_blocks(found, fail_above=0.05), 120, False)
-    assert "1.50x slower" in text and "only in A" in text and "Within the limit of 5 %." in text
+    assert "1.50x slower" in text and "only in A" in text and "Within the limit of 5 %: B takes" in text
     assert json.loads(json.dumps(kernel_comparison_document(found)))["kernels"][0]["ratio"]["value"] == pytest.approx(
         1.5
     )
@@ -217,12 +217,14 @@ def test_two_traces_kernel_by_kernel(tmp_path: Path) -> None:
 def test_an_interval_that_says_nothing_is_not_shown(tmp_path: Path) -> None:
     a, b = (imported(tmp_path, [step(0, 0, first), step(1, 1000, 400), kernel("k", 5, 1)]) for first in (100, 300))
     found = compare_kernels([a], [b])
-    assert found.slowdown.value == pytest.approx(350 / 250 - 1) and not found.fails(0.1)
-    assert "B's steps are 40.0 % longer (too few steps to say how surely)." in render(
+    assert found.slowdown.value == pytest.approx(350 / 250 - 1) and found.check(0.1).exit_code == 3
+    assert "No significant difference: B may be more than 10x faster or slower (95 %)" in render(
         kernel_comparison_blocks(found), 120
     )
     said = render(kernel_comparison_blocks(found, fail_above=0.1), 120)
-    assert "Too noisy to tell whether it is slower by more than 10 %." in said and "not slower" not in said
+    # Their steps vary by 85 and 20 %: 2.8**2 * (0.85**2 + 0.2**2) / log(1.4 / 1.1)**2 is 103.
+    assert "Cannot tell whether B is above the limit of 10 %" in said
+    assert "More than 100 steps on each side would be needed" in " ".join(said.split())
     assert said.endswith(f"Page of both: sonda report {a.id} {b.id}")
 
 

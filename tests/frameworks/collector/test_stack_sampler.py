@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import gc
 import os
 import sys
@@ -17,7 +18,7 @@ from builders import MS
 from sonda.frameworks.collector.stacks import sampler as module
 from sonda.frameworks.collector.stacks.sampler import StackSampler, sample_stacks
 from sonda.frameworks.collector.stacks.threads import FUTEX, LOCK, SystemCalls
-from sonda.frameworks.collector.stacks.trie import DEEPEST, StackTrie
+from sonda.frameworks.collector.stacks.trie import DEEPEST, StackTrie, _find_position
 from sonda.frameworks.reconstruction.stacks import SampledStacks, read_stacks
 
 HERE = Path(__file__).name
@@ -74,6 +75,23 @@ def test_a_thread_that_waits_is_noted_once_for_all_samples(tmp_path: Path, resti
     assert "over.wait()" in texts, "columns bound the expression"
     origins = dict(zip(functions, frames.words["origin"].decoded(), strict=True))
     assert origins["Event.wait"] == "library" and origins["resting.<locals>.rest_in_peace"] == "user"
+
+
+def test_every_place_where_a_loop_gives_up_the_lock_has_a_line() -> None:
+    """Python 3.11 knows no line of the jump behind an `if` that ends a loop, and threads give up the lock there."""
+
+    def count(words: list[int]) -> int:
+        total = 0
+        for word in words:
+            total += word
+            if word > 4:
+                total -= 1
+        return total
+
+    code = count.__code__
+    jumps = [row.offset for row in dis.get_instructions(code) if "JUMP_BACKWARD" in row.opname]
+    lines = {_find_position(code, jump, 0)[0] - code.co_firstlineno for jump in jumps}
+    assert jumps and lines <= {4, 5}, "the condition, or what stands behind it"
 
 
 def test_a_program_is_not_kept_alive_and_its_threads_are_its_own(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from builders import RunBuilder
 from observed import Nursery
 from plain_runs import change_workload
-from sonda.analysis.comparison.runs import _unlike_work
+from sonda.analysis.comparison.runs import _differing_settings
 from sonda.analysis.rules.advice import Change, TryChange
 from sonda.analysis.rules.judge import verdicts
 from sonda.analysis.rules.limit_findings import NoClearLimit, WaitsOutside
@@ -285,6 +285,6 @@ def test_runs_that_waited_differently_are_of_the_same_work(tmp_path: Path) -> No
     first, second = (RunBuilder().run() for _ in range(2))
     for run, waited in ((first, 5), (second, 7)):
         change_workload(run, waits={"step_ns": waited, "steps": 9})
-    assert _unlike_work([first, second]) == []
+    assert _differing_settings([first, second]) == {}
     change_workload(second, batch=3)
-    assert len(_unlike_work([first, second])) == 1
+    assert len(_differing_settings([first, second])) == 1

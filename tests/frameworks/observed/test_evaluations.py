@@ -120,3 +120,69 @@ def test_a_trainer_says_itself_whether_it_validates_or_tests(
     assert observed.code == 0, observed.output
     assert observed.assembly is not None
     assert seen(observed.assembly.spans).parts == [*EVERY[:-1], *ending]
+
+
+LOOP = """
+import torch
+
+
+class _EvaluationLoop:
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def run(self):
+        with torch.no_grad():
+            for x, _ in self.trainer.held:
+                self.trainer.model(x)
+"""
+"""Lightning's loop of evaluations, by its names."""
+CHECKED = """
+import sys
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
+
+
+class Trainer:
+    testing = False
+    sanity_checking = False
+
+
+trainer = Trainer()
+trainer.model = torch.nn.Linear(6, 3)
+trainer.held = DataLoader(TensorDataset(torch.randn(8, 6), torch.arange(8) % 3), batch_size=4)
+optimizer = torch.optim.SGD(trainer.model.parameters(), 0.1)
+loop = _EvaluationLoop(trainer)
+trainer.sanity_checking = bool(eval(sys.argv[1]))
+loop.run()
+trainer.sanity_checking = False
+for _ in range(2):
+    for _ in range(4):
+        optimizer.zero_grad()
+        trainer.model(torch.randn(4, 6)).sum().backward()
+        optimizer.step()
+    loop.run()
+"""
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_sanity_check_is_warm_up_of_the_validation(nursery: Nursery, tmp_path: Path, checks: bool) -> None:
+    """Three walks of two batches: all are validation, and those of a sanity check are not timed. The first step of the
+    shape is counted, wherever it is."""
+    loops = tmp_path / "library" / "lightning" / "pytorch" / "loops"
+    loops.mkdir(parents=True)
+    for folder in (loops, loops.parent, loops.parent.parent):
+        (folder / "__init__.py").touch()
+    (loops / "evaluation_loop.py").write_text(LOOP)
+    program = tmp_path / "library" / "program"
+    program.with_suffix(".py").write_text(CHECKED)
+    observed = nursery.run(str(program), str(checks), directory=tmp_path / "observed", observe=True)
+    assert observed.code == 0, observed.output
+    assert observed.assembly is not None
+    spans = observed.assembly.spans
+    assert seen(spans).parts == [VALIDATE, TRAIN, VALIDATE, TRAIN, VALIDATE]
+    passes = spans.words("pass").decoded()[spans.where(kind="step")].tolist()
+    assert passes[0] == "count"
+    assert passes[1] == ("warmup" if checks else "timed")
+    assert passes[6:8] == passes[12:14] == ["timed", "timed"]

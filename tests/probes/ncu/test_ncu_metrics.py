@@ -190,7 +190,7 @@ def test_without_nvidias_package_the_table_is_announced(monkeypatch: pytest.Monk
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "files", absent)
-    with pytest.raises(MissingExtraError, match=r"pip install 'sonda\[gpu\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'sonda-profiler\[gpu\]'"):
         find_library()
     hopper = find_chip(9, 0)
     assert count_passes(hopper, hopper.core.metrics[:3]) == hopper.core.passes

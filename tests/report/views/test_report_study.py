@@ -15,7 +15,7 @@ def figure(value: float | None, reason: str = "", published: list[dict[str, Any]
 
 def printed(value: float, hardware: str) -> dict[str, Any]:
     return {"value": {"value": value, "unit": "ms", "source": "published"}, "hardware": hardware, "ratio": 2.5 / value,
-            "deviation": "", "origin": "a thesis", "note": ""}  # fmt: skip
+            "in_range": "", "deviation": "", "origin": "a thesis", "note": ""}  # fmt: skip
 
 
 STUDY = {
@@ -46,7 +46,7 @@ def test_our_figures_come_first_and_published_ones_stand_beside_ours():
     assert lines[0] == "constructed at scale small"
     assert lines[2:4] == [
         "    A step takes 2.50 ms (batch 1).",
-        "    Ours stand beside 1 of 1 published figures: 0.0625 times as large, none within 10 %.",
+        "    Ours stand beside 1 of 1 published values: 0.0625 times as large, none within 10 %.",
     ]
     ours = lines.index("  on    batch   step ms")
     assert lines[ours + 1].split() == ["cpu", "1", "2.50"]

@@ -8,7 +8,7 @@ import pytest
 
 from charts import across, boxes_of, lengths, series_of, upright
 from sonda.report.palette import GREY
-from sonda.report.views.study.answer import answer
+from sonda.report.views.study.answer import answer, published_words
 from sonda.report.views.study.cells import FEWER, axis_cell, interval_kind, interval_words, study_cell
 from sonda.report.views.study.dot_plot import dots_figure, dots_of
 from sonda.report.views.study.published import pairs, published_figure, published_table
@@ -38,7 +38,43 @@ def study(columns: dict[str, str], rows: list[tuple[dict[str, Any], dict[str, An
 def printed(value: float | None, ratio: float | None, low: float | None = None, high: float | None = None,
             hardware: str = "K40") -> dict[str, Any]:  # fmt: skip
     shown = {"value": value, "unit": "", "source": "published", "low": low, "high": high, "reason": ""}
-    return {"value": shown, "hardware": hardware, "ratio": ratio, "deviation": "another card", "origin": "", "note": ""}
+    return {"value": shown, "hardware": hardware, "ratio": ratio if value is not None else None,
+            "in_range": "" if value is not None else "inside", "deviation": "another card", "origin": "",
+            "note": ""}  # fmt: skip
+
+
+def test_only_single_values_agree_and_ranges_are_counted_apart() -> None:
+    """Ours are 2: published are 2, 1.9 and 4, which is 1, 1.05 and 0.5 times; a range that holds ours, a bound and a
+    range that do not; one value that has none of ours beside it."""
+    beside = [
+        printed(2.0, 1.0),
+        printed(1.9, 2 / 1.9),
+        printed(4.0, 0.5),
+        printed(None, None, 1.0, 3.0),
+        printed(None, None, 0.0, 1.5) | {"in_range": "above"},
+        printed(None, None, 2.5, 3.0) | {"in_range": "below"},
+    ]
+    rows = [({"on": "cpu"}, {"step_ms": figure(2.0, published=beside)}),
+            ({"on": "gpu"}, {"step_ms": figure(None, published=[printed(3.0, None)])})]  # fmt: skip
+    assert published_words(study({"step_ms": "ms"}, rows)) == (
+        "Ours stand beside 3 of 4 published values: 0.500 to 1.05 times as large, 2 within 10 %; ours lie in 1 of 3 "
+        "published ranges."
+    )
+    texts = [row[4].text for row in published_table(pairs(study({"step_ms": "ms"}, rows))).rows]
+    assert texts == ["1.00", "1.05", "0.500", "inside", "above", "below", "–"]
+
+
+def test_a_study_whose_ranges_alone_have_ours_claims_no_ratio() -> None:
+    rows = [({"on": "cpu"}, {"step_ms": figure(2.0, published=[printed(None, None, 1.0, 3.0)])})]
+    assert published_words(study({"step_ms": "ms"}, rows)) == "Ours lie in 1 of 1 published ranges."
+    drawn = published_figure(pairs(study({"step_ms": "ms"}, rows)))
+    assert drawn is None
+
+
+def test_what_was_chosen_to_come_close_is_said_first() -> None:
+    rows = [({"on": "cpu"}, {"step_ms": figure(2.0)})]
+    found = answer(study({"step_ms": "ms"}, rows, fitted="tiles found by trying"))
+    assert found.sentences[0] == "With tiles found by trying: a step takes 2.00 ms."
 
 
 # ---- intervals ----------------------------------------------------------------------------------------------------
@@ -101,7 +137,7 @@ def test_the_base_is_not_held_against_itself() -> None:
             for name, one in speeds.items()]  # fmt: skip
     first, published = answer(study({"speedup": ""}, rows, base="one")).sentences
     assert first == "The others are 1.80 (two, 1.62 to 1.98) times as fast as one."
-    assert published == "Ours stand beside 1 of 1 published figures: 1.80 times as large, none within 10 %."
+    assert published == "Ours stand beside 1 of 1 published values: 1.80 times as large, none within 10 %."
 
 
 def test_what_the_question_asks_for_and_nobody_could_measure_is_said() -> None:
@@ -215,13 +251,13 @@ def test_published_ranges_of_two_sources_are_two_lines_that_can_be_seen() -> Non
 
 def test_published_figures_stand_beside_ours_with_ratio_and_what_differs() -> None:
     found = pairs(crossed())
-    assert [(pair.place, pair.printed["ratio"]) for pair in found] == [("a, 2MiB", 1.2), ("a, 4MiB", 2.0)]
-    drawn = published_figure(found)
-    assert drawn is not None and across(series_of(drawn)[0]) == [1.2, 2.0]
+    assert [(pair.place, pair.printed["in_range"]) for pair in found] == [("a, 2MiB", "inside"), ("a, 4MiB", "inside")]
+    assert published_figure(found) is None, "a range has no ratio"
     table = published_table(found)
     texts = dict(zip([column.name for column in table.columns], [cell.text for cell in table.rows[0]], strict=True))
     assert texts == {"where": "a, 2MiB", "figure": "cycles", "ours": "120", "published": "50–100",
-                     "ours over published": "1.20", "published on": "K40", "what differs": "another card"}  # fmt: skip
+                     "ours over published": "inside", "published on": "K40",
+                     "what differs": "another card"}  # fmt: skip
 
 
 def test_printed_figures_that_the_interval_of_ours_reaches_are_grey() -> None:
@@ -233,7 +269,7 @@ def test_printed_figures_that_the_interval_of_ours_reaches_are_grey() -> None:
     assert [pair.reached for pair in found] == [False, True, True, False], "one run has no interval"
     assert [row[4].tone for row in published_table(found).rows] == ["", "quiet", "quiet", ""]
     drawn = published_figure(found)
-    assert drawn is not None and list(map(across, series_of(drawn))) == [[0.667, 1.0], [0.976, 1.0]]
+    assert drawn is not None and list(map(across, series_of(drawn))) == [[0.667, 1.0], [0.976]]
 
 
 def test_stacks_are_made_of_what_a_row_has() -> None:

@@ -26,7 +26,7 @@ __all__ = ["browser"]
 
 PICTURES = {
     "corun": {"studyheat", "studymisses"},
-    "dlrm-accelerator": {"studydots0", "studycycles", "studytrade", "studypublished"},
+    "dlrm-accelerator": {"studydots0", "studycycles", "studytrade"},
     "framework-mnist": {"studydots0", "studyaccuracy", "studyoptions0", "studypublished"},
     "hybrid": {"studydots0", "studyscaling", "studyaccuracy", "studyenergy", "studyrelative", "studyoptions0"},
     "jax-optimisations": {"studydots0", "studyprocessor", "studydevice", "studyoptions0"},

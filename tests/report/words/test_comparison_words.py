@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from sonda.analysis.comparison.findings import (
+    ComparedSetting,
+    ComparedSettings,
     DifferentDevices,
     DifferentMachines,
     DifferentTools,
@@ -67,8 +69,12 @@ def joules(value: float) -> Value:
             f"the workloads differ in tables ({'9' * 39}…, 1): the ratio is not of the same work",
         ),
         (
+            ComparedSettings((ComparedSetting("precision", "float32", "9" * 50), ComparedSetting("workers", "0", "4"))),
+            f"A and B differ in precision (float32, {'9' * 39}…) and workers (0, 4)",
+        ),
+        (
             DifferingThreads(DifferingSetting("threads", ("1", "2"))),
-            "the runs differ in threads (1, 2); give both sides the same --threads",
+            "the runs differ in threads (1, 2); give all runs of a side the same --threads",
         ),
         (
             DifferingLibrary(DifferingSetting("torch", ("none", "2.12.0"))),

@@ -18,7 +18,7 @@ import pytest
 
 from places import SUPPORT
 from plain_runs import run_info
-from sonda.record.errors import SondaError
+from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.files.partial import PARTIAL
 from sonda.record.run import Run, now, write_run
 from sonda.record.spans import Spans, Words
@@ -105,6 +105,24 @@ def test_again_measures_everything_anew(store: Store) -> None:
     assert result.measured == 12
     assert all(not run.directory.name.startswith("2020") for _, run in result.runs)
     assert len(identities(store)) == 13, "runs of other studies stay"
+
+
+@pytest.mark.parametrize(("on", "tried"), [("sim:maeri-256", 1), ("cpu", 2)])
+def test_what_no_simulation_can_do_without_ends_the_study(store: Store, on: str, tried: int) -> None:
+    """A framework that is missing fails its own points only."""
+    seen = []
+
+    def lacking(point: StudyPoint) -> Run:
+        seen.append(point)
+        raise MissingExtraError("Numba", "numba")
+
+    try:
+        failures = run_study(Study("lacking", {"workload": "mlp", "on": on}, {"batch": (1, 2)}), store, lacking, quiet)
+    except MissingExtraError:
+        assert on.startswith("sim:")
+    else:
+        assert not on.startswith("sim:") and len(failures.failures) == 2
+    assert len(seen) == tried
 
 
 def test_a_failing_point_is_noted_and_tried_again_at_the_next_start(store: Store) -> None:

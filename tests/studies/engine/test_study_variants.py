@@ -297,12 +297,12 @@ def test_variants_are_compared_with_the_first() -> None:
     assert ratio.ratio == pytest.approx(0.5)
 
 
-def test_a_range_has_its_nearer_end_as_a_measure_and_a_note_where_it_is_missed() -> None:
+def test_of_a_range_there_is_no_ratio_but_where_ours_lies_and_a_note_where_it_is_missed() -> None:
     table = study_table(result(study(CROSSED)), summarised)
     first, second = [row.cells[0] for row in table.rows[:2]]
     assert first.published[0].value == Value(None, "cycles", "published", 120, 250, "a range was printed")
-    assert first.published[0].ratio == pytest.approx(100 / 120)
-    assert second.published[0].ratio == 1
+    assert (first.published[0].ratio, first.published[0].in_range) == (None, "below")
+    assert (second.published[0].ratio, second.published[0].in_range) == (None, "inside")
     assert in_words(table.notes) == ["cycles is outside the published 120 to 250 cycles: 1 100"]
 
 

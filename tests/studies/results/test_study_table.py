@@ -154,7 +154,7 @@ def test_rows_are_plain_values_with_units_and_sources() -> None:
         "published": [{
             "value": {"value": 4.0, "unit": "ms", "source": "published", "low": None, "high": None, "reason": "",
                       "few": 0, "bounds": ""},
-            "hardware": "", "ratio": 0.75, "deviation": "", "origin": "A. Author, table 2", "note": "",
+            "hardware": "", "ratio": 0.75, "in_range": "", "deviation": "", "origin": "A. Author, table 2", "note": "",
         }],
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
+from sonda.record.errors import MissingExtraError
 
 
 class Alone:
@@ -91,3 +92,17 @@ def test_weight_and_bias_have_a_gradient_where_they_are_and_learn(lacking: str, 
         if theirs is not None:
             assert ours.dtype == theirs.dtype
             torch.testing.assert_close(ours, theirs, rtol=near, atol=near)
+
+
+class InMemory(Alone):
+    """A group whose ranks are on one machine."""
+
+    memory = object()
+
+
+def test_only_norms_of_ranks_that_share_memory_need_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    share_batch_norms(nn.Linear(2, 2), InMemory())  # type: ignore[arg-type]
+    share_batch_norms(nn.BatchNorm1d(2), Alone())  # type: ignore[arg-type]
+    with pytest.raises(MissingExtraError, match=r"Numba is not installed; .*\[numba\]"):
+        share_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), InMemory())  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def test_a_detail_log_is_read_with_its_errors() -> None:
 @pytest.mark.skipif(mlperf_loadgen is not None, reason="mlcommons-loadgen is installed")
 def test_where_it_is_absent_the_extra_is_named(tmp_path: Path) -> None:
     asked = check_traffic(ServingTraffic(scenario="single-stream", queries=5, backend="loadgen"))
-    with pytest.raises(MissingExtraError, match=r"pip install 'sonda\[serving\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'sonda-profiler\[serving\]'"):
         run_traffic(asked, 0, lambda queries: None, HostClock(), 0, tmp_path)
 
 

@@ -45,7 +45,7 @@ def test_what_cannot_be_submitted_is_said_in_one_line(tmp_path: Path, monkeypatc
         submit_training("tcp://here:1")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "submitit", None)
-        lacking = "submitit is not installed; install it with: pip install 'sonda[cluster]'"
+        lacking = "submitit is not installed; install it with: pip install 'sonda-profiler[cluster]'"
         assert refused("local", JOB, tmp_path) == lacking
     pytest.importorskip("submitit", reason="submitit is not installed")
     alone = msgspec.structs.replace(JOB, on="cpu")

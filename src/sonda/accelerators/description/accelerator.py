@@ -42,10 +42,11 @@ from sonda.accelerators.description.fields import DescriptionMistakes, Fields, p
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.description.memory import read_memory
 from sonda.accelerators.energy.table import energy_tables
-from sonda.accelerators.engines.registry import engine_kinds, engine_of
+from sonda.accelerators.engines.registry import OWN, engine_kinds, engine_of
 from sonda.accelerators.formats.stonne.files import read_configuration
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.record.errors import SondaError, nearest
+from sonda.record.jit import require_compiler
 from sonda.record.plugins import ACCELERATORS, call_entry, import_entry, plugin_entries
 
 DEFAULT_ENERGY = "45nm"
@@ -71,6 +72,11 @@ class Accelerator:
         if operation not in OPERATIONS:
             raise SondaError(f"kind of operation {operation!r} is unknown", nearest(operation, OPERATIONS))
         return self.engines.get(self.route.get(operation, ""))
+
+    def require_kernels(self) -> None:
+        """Raise MissingExtraError where it has an engine of Sonda's own and nothing here compiles its kernels."""
+        if any(engine.kind in OWN for engine in self.engines.values()):
+            require_compiler()
 
 
 def built_in_accelerators() -> tuple[str, ...]:

@@ -203,14 +203,9 @@ def _judge_loops(
         for at in [*rows, *(beside if _add_up(samples, beside) < whole else ())]:
             if purposes[at] is Activity.COPY or not samples[at].callee.framework:
                 purposes[at] = Activity.LOOP
-    for function, beside in copies.items():
-        filled = frozenset[str]().union(
-            *(_feeds_in(sample, function) for sample, purpose in zip(samples, purposes, strict=True)
-              if purpose is Activity.LOOP)
-        )  # fmt: skip
-        for at in beside:
-            if _converts(samples[at], filled):
-                purposes[at] = Activity.LOOP
+    left = [at for at, purpose in enumerate(purposes) if purpose is Activity.COPY and samples[at].phase != DATA]
+    for at in _find_conversions(samples, [at for at, purpose in enumerate(purposes) if purpose is Activity.LOOP], left):
+        purposes[at] = Activity.LOOP
 
 
 def _is_turn(sample: PlacedSample, purpose: Activity | None) -> bool:
@@ -218,14 +213,17 @@ def _is_turn(sample: PlacedSample, purpose: Activity | None) -> bool:
     return _is_python(sample) and (purpose is None or sample.callee.walks)
 
 
-def _feeds_in(sample: PlacedSample, function: object) -> frozenset[str]:
-    """Lines of statements in this function, its comprehensions included, that values of a sample reach."""
-    return frozenset[str]().union(*(frame.feeds for frame in sample.frames if frame.function == function))
-
-
-def _converts(sample: PlacedSample, filled: frozenset[str]) -> bool:
-    """Whether it turns a list into a tensor or an array, element by element, that statements have filled."""
-    return sample.callee.name in CONVERSIONS and str(sample.frames[-1].statement) in filled
+def _find_conversions(samples: Sequence[PlacedSample], filling: Iterable[int], copies: Iterable[int]) -> list[int]:
+    """Those copies that turn a list which these samples have filled into a tensor or an array, element by element."""
+    feeds: dict[object, set[str]] = defaultdict(set)
+    for at in filling:
+        for frame in samples[at].frames:
+            feeds[frame.function] |= frame.feeds
+    return [
+        at for at in copies
+        if samples[at].callee.name in CONVERSIONS
+        and str(samples[at].frames[-1].statement) in feeds[samples[at].frames[-1].function]
+    ]  # fmt: skip
 
 
 def _judge_writers(samples: Sequence[PlacedSample], purposes: list[Activity | None]) -> None:

@@ -39,8 +39,26 @@ class DifferingWork(Finding):
 
 
 @dataclass(frozen=True)
+class ComparedSetting:
+    """A setting that all runs of a side have, with the value of A and that of B."""
+
+    name: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class ComparedSettings(Finding):
+    """The sides do the same work in different ways, which is what is compared."""
+
+    kind: ClassVar[str] = "compared settings"
+
+    settings: tuple[ComparedSetting, ...]
+
+
+@dataclass(frozen=True)
 class DifferingThreads(Finding):
-    """The runs had different numbers of threads."""
+    """The runs of a side had different numbers of threads."""
 
     kind: ClassVar[str] = "differing threads"
 

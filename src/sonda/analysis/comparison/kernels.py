@@ -15,6 +15,7 @@ from statistics import fmean, stdev
 
 from sonda.analysis import reasons
 from sonda.analysis.comparison.findings import DifferentDevices, DifferentTools, IncompleteTrace
+from sonda.analysis.comparison.limit import LimitCheck, Variation, check_limit
 from sonda.analysis.comparison.summary import describe
 from sonda.analysis.device.kernels import KernelTotals
 from sonda.analysis.findings import Finding
@@ -76,10 +77,12 @@ class KernelComparison:
     on_host: bool = False
     """Neither side has a device: what is compared are operations of the host."""
 
-    def fails(self, limit: float) -> bool:
-        """Whether B is slower than A by more than `limit` with 95 % confidence; without an interval, at all."""
-        bound = self.slowdown.value if self.slowdown.low is None else self.slowdown.low
-        return bound is not None and bound > limit
+    variations: tuple[Variation, ...] = ()
+    """How much the steps of A and of B differ; none where a side has fewer than two."""
+
+    def check(self, limit: float) -> LimitCheck:
+        """Whether B is slower than A by more than `limit`, with 95 % confidence; one number a side does not tell."""
+        return check_limit(self.slowdown, limit, self.variations)
 
 
 def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
@@ -117,7 +120,7 @@ def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
         tuple(_lone(kernel, divide[0]) for key, kernel in found_a.items() if key not in found_b),
         tuple(_lone(kernel, divide[1]) for key, kernel in found_b.items() if key not in found_a),
         tuple(_totals(mine, theirs, divide, "operations" if on_host else "kernels and copies")),
-        _slowdown(mine, theirs), tuple(warnings), on_host,
+        _slowdown(mine, theirs), tuple(warnings), on_host, _variations(mine, theirs),
     )  # fmt: skip
 
 
@@ -152,7 +155,7 @@ def _ratio(a: tuple[float, float, int], b: tuple[float, float, int], comparisons
     width = min(student(1 - 0.025 / max(1, comparisons), freedom) * math.sqrt(spread), 700.0)
     low, high = value * math.exp(-width), value * math.exp(width)
     significant = not low <= 1 <= high
-    text = describe(value) if significant else "not significant"
+    text = describe(value, low, high) if significant else "not significant"
     return Value(value, "1", "derived", low, high), significant, text
 
 
@@ -174,6 +177,13 @@ def _totals(a: DeviceWork, b: DeviceWork, steps: tuple[int, int], all_: str) -> 
 
 def _steps(work: DeviceWork) -> list[int]:
     return [duration for durations in work.steps.values() for duration in durations]
+
+
+def _variations(a: DeviceWork, b: DeviceWork) -> tuple[Variation, ...]:
+    sides = [_steps(work) for work in (a, b)]
+    if min(map(len, sides)) < 2 or not all(map(fmean, sides)):
+        return ()
+    return tuple(Variation(stdev(steps) / fmean(steps), len(steps)) for steps in sides)
 
 
 def _slowdown(a: DeviceWork, b: DeviceWork) -> Value:

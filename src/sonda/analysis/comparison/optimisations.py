@@ -23,7 +23,7 @@ from sonda.analysis.comparison.findings import OptionOutcome, OptionsBring, Prod
 from sonda.analysis.comparison.option_effects import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, option_effects
 from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked_sides, freedom_of
 from sonda.analysis.findings import Finding
-from sonda.analysis.rules.limit_findings import TooNoisy
+from sonda.analysis.rules.limit_findings import UNNAMED, TooNoisy
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
@@ -287,7 +287,7 @@ def main_limit(summaries: Sequence[Summary]) -> Limit:
     verdict = middle.verdicts[0]
     first = verdict.remedies[0] if verdict.remedies else None
     advice, flags = (first.advice, " ".join(first.options)) if first is not None else (None, "")
-    if verdict.kind == "none":
+    if verdict.kind in UNNAMED:
         kind = NOISY if isinstance(verdict.finding, TooNoisy) else UNCLEAR
         return Limit(kind, None, verdict.finding, advice, flags)
     # Of what the finding names, where it does not name all.

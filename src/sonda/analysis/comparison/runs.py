@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import stdev
 from typing import Any
 
 import numpy as np
 
 from sonda.analysis import reasons, wording
 from sonda.analysis.comparison.findings import (
+    ComparedSetting,
+    ComparedSettings,
     DifferentMachines,
     DifferingLibrary,
     DifferingSetting,
@@ -30,11 +33,12 @@ from sonda.analysis.comparison.findings import (
     UntimedParts,
     WidenedIntervals,
 )
+from sonda.analysis.comparison.limit import Variation
 from sonda.analysis.comparison.simulated import compare_simulated, cycles_of
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison, describe, lonely
 from sonda.analysis.findings import Finding
 from sonda.analysis.simulated.run import summarise_simulated
-from sonda.analysis.statistics import NOISY, ratio, side
+from sonda.analysis.statistics import NOISY, effective_size, ratio, side
 from sonda.analysis.steps.parts import Part, parts
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
@@ -43,6 +47,10 @@ from sonda.record.target import SimulatedTarget
 
 IDENTITY = ("command", "name", "framework", "train", "precision", "batch", "compile", "channels_last", "workers")
 """What a workload is mentioned by first when two differ."""
+WAYS = ("framework", "precision", "matmul_precision", "autocast", "compile", "compile_part", "channels_last",
+        "cuda_graphs", "cores", "loader", "workers", "prefetch", "pin", "persistent_workers", "cache")  # fmt: skip
+"""Settings of how work is done: where the sides differ in them, that is what is compared."""
+COMMAND, THREADS = "command", "threads"
 MEASURED = frozenset({"traced", "waits"})
 """What is kept with a workload and was measured: it differs from run to run of the same work."""
 
@@ -53,6 +61,19 @@ def parse_percent(text: str) -> float:
     if match is None:
         raise SondaError(f"{text!r} is not a percentage", "write it like 5% or 2.5%")
     return float(match.group(1)) / 100
+
+
+def refuse_same_run(a: Sequence[Run], b: Sequence[Run]) -> None:
+    """Raises SondaError where a run stands on both sides: held against itself it shows no difference."""
+    both = {run.directory.absolute() for run in a} & {run.directory.absolute() for run in b}
+    if not both:
+        return
+    ids = [run.id for run in a if run.directory.absolute() in both]
+    if len(ids) == len(a) == len(b):
+        raise SondaError(f"A and B are the same: {wording.join(ids)}", "name another run; sonda ls lists them")
+    raise SondaError(
+        f"{wording.join(ids)} {'is' if len(ids) == 1 else 'are'} on both sides", "take one of its tags off: sonda tag"
+    )
 
 
 def compare(a: list[Run], b: list[Run]) -> Comparison:
@@ -89,15 +110,25 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         (step.ratio.value or math.nan) - 1, "1", "derived",
         None if low is None else low - 1, None if high is None else high - 1, step.ratio.reason,
     )  # fmt: skip
-    warnings = [*_disturbed([*a, *b]), *_differences(a, b), *_unlike_parts(timed_a, timed_b, names), *_noise(compared)]
+    ways, differences = _differences(a, b)
+    warnings = [*_disturbed([*a, *b]), *differences, *_unlike_parts(timed_a, timed_b, names), *_noise(compared)]
+    first = names[0]
     return Comparison(
         a=tuple(run.id for run in a),
         b=tuple(run.id for run in b),
         parts=compared,
         slowdown=slowdown,
         warnings=tuple(warnings),
-        notes=tuple(_notes(a, b, compared)),
+        notes=(*ways, *_notes(a, b, compared)),
+        variations=tuple(_variation([run[first] for run in of_side]) for of_side in (timed_a, timed_b)),
     )
+
+
+def compare_steps(a: Sequence[float], b: Sequence[float]) -> ComparedRow:
+    """Steps of one process, ns, against those of another: warm-up is set apart already, and nothing else is known."""
+    left, right = (np.asarray(times, dtype=np.float64) for times in (a, b))
+    sizes = [effective_size(left)], [effective_size(right)]
+    return _rows([("step", "")], [left[:, None]], sizes[0], [right[:, None]], sizes[1])[0]
 
 
 def _compare_exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Comparison:
@@ -113,7 +144,7 @@ def _compare_exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Compari
         compared,
         a=tuple(run.id for run in a),
         b=tuple(run.id for run in b),
-        warnings=(*_unlike_work([*a, *b]), *_unfinished([*a, *b])),
+        warnings=(*_other_work(_differing_settings([*a, *b])), *_unfinished([*a, *b])),
     )
 
 
@@ -166,6 +197,14 @@ def _part(name: str, a: list[Part], b: list[Part]) -> PartComparison:
     )
 
 
+def _variation(processes: list[Part]) -> Variation:
+    """How much the medians of processes differ; of one, how far its steps leave its median open."""
+    medians = [float(np.median(_steps(part))) for part in processes]
+    if len(medians) > 1 and min(medians) > 0:
+        return Variation(stdev(map(math.log, medians)), len(medians))
+    return Variation(float(side([_steps(processes[0])], [processes[0].effective]).error[0]), 1)
+
+
 def _steps(part: Part) -> np.ndarray:
     column: np.ndarray = part.durations[part.measured][:, None]
     return column
@@ -212,7 +251,7 @@ def _rows(
                 b=Value(float(b.middle[i]), "ns", "measured"),
                 ratio=Value(value, "1", "derived", reason=unknown) if unknown else known,
                 significant=significant,
-                text=describe(value) if significant else "not significant",
+                text=describe(value, known.low, known.high) if significant else "not significant",
             )
         )
     return tuple(rows)
@@ -248,30 +287,71 @@ def _disturbed(runs: list[Run]) -> list[Finding]:
     return [DisturbedRuns(count, len(runs))] if count else []
 
 
-def _differences(a: list[Run], b: list[Run]) -> list[Finding]:
-    """What differs between (or within) the sides though a fair comparison keeps it equal."""
+def _differences(a: list[Run], b: list[Run]) -> tuple[list[Finding], list[Finding]]:
+    """What is compared, where the sides differ in how they do the same work; and what differs between (or within) the
+    sides though a fair comparison keeps it equal."""
     runs = [*a, *b]
-    differences = _unlike_work(runs)
+    settings = _differing_settings(runs)
     threads = [run.info.target.threads for run in runs]
-    if _differing_values(threads):
-        differences.append(DifferingThreads(_setting("threads", threads)))
+    known = {**settings, THREADS: threads} if _differing_values(threads) else settings
+    ways = _ways(known, len(a))
+    differences: list[Finding] = []
+    if ways is None:
+        differences += _other_work(settings)
+        if THREADS in known:
+            differences.append(DifferingThreads(_setting(THREADS, threads)))
     machines = [run.info.machine.fingerprint or run.info.machine.processor for run in runs]
     if _differing_values(machines):
         names = dict.fromkeys(run.info.machine.processor or "unknown" for run in runs)
         differences.append(DifferentMachines(tuple(names)))
+    frameworks = ways is not None and "framework" in known
     for library in dict.fromkeys(name for run in runs for name in run.info.versions):
         versions = [run.info.versions.get(library) for run in runs]
+        if frameworks and None in versions:  # each framework has libraries of its own
+            continue
         if _differing_values(versions) and library != "sonda":
             differences.append(DifferingLibrary(_setting(library, versions)))
-    return differences + _unfinished(runs)
+    return [ways] if ways is not None else [], differences + _unfinished(runs)
 
 
-def _unlike_work(runs: list[Run]) -> list[Finding]:
+def _ways(settings: Mapping[str, list[Any]], of_a: int) -> ComparedSettings | None:
+    """These settings, of the runs of A and then of B, as what is compared: all of them are of how the work is done, and
+    a side has one value of each. None where they are more than that, or none."""
+    for name, values in settings.items():
+        a, b = values[:of_a], values[of_a:]
+        alike = name in WAYS or name == THREADS or (name == COMMAND and _same_script(a[0], b[0]))
+        if not alike or _differing_values(a) or _differing_values(b):
+            return None
+    compared = tuple(ComparedSetting(name, *map(_text, (values[0], values[-1]))) for name, values in settings.items())
+    return ComparedSettings(compared) if compared else None
+
+
+def _same_script(a: list[str] | None, b: list[str] | None) -> bool:
+    """Whether two commands run the same program with other arguments."""
+    return a is not None and b is not None and _script(a) == _script(b)
+
+
+def _script(command: list[str]) -> list[str]:
+    """A command up to what it runs: `python train.py`, `python -m train`, `python -c CODE`, `./train`."""
+    for place, word in enumerate(command):
+        if word in ("-m", "-c"):
+            return command[: place + 2]
+        if word.endswith((".py", ".sh")):
+            return command[: place + 1]
+    return command[:1]
+
+
+def _differing_settings(runs: list[Run]) -> dict[str, list[Any]]:
+    """Settings of the workload in which runs differ, with the value of every run."""
     workloads = [run.info.workload.plain() for run in runs]
     every = dict.fromkeys([*IDENTITY, *(key for workload in workloads for key in sorted(workload))])
     values = {key: [workload.get(key) for workload in workloads] for key in every if key not in MEASURED}
-    settings = tuple(_setting(key, of_runs) for key, of_runs in values.items() if _differing_values(of_runs))
-    return [DifferingWork(settings)] if settings else []
+    return {key: of_runs for key, of_runs in values.items() if _differing_values(of_runs)}
+
+
+def _other_work(settings: Mapping[str, list[Any]]) -> list[Finding]:
+    differing = tuple(_setting(key, values) for key, values in settings.items())
+    return [DifferingWork(differing)] if differing else []
 
 
 def _unfinished(runs: list[Run]) -> list[Finding]:
@@ -284,4 +364,10 @@ def _differing_values(values: list[Any]) -> bool:
 
 
 def _setting(name: str, values: list[Any]) -> DifferingSetting:
-    return DifferingSetting(name, tuple(dict.fromkeys("none" if value is None else str(value) for value in values)))
+    return DifferingSetting(name, tuple(dict.fromkeys(map(_text, values))))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return " ".join(map(str, value))
+    return "none" if value is None else str(value)

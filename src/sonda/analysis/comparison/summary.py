@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from sonda.analysis.comparison.limit import LimitCheck, Variation, check_limit
 from sonda.analysis.findings import Finding
+from sonda.analysis.statistics import OF_MEDIAN
 from sonda.analysis.summary import Value
+
+VAGUE = 0.1
+"""Of a factor that is known to less than ±10 % the second digit is unknown: both ends are said instead."""
+MOST_TIMES = 1000
+"""Of a factor beyond it nobody needs the digits."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class ComparedRow:
     significant: bool
     """Whether the interval leaves out 1; of cycles, whether they differ."""
     text: str
-    """`1.05x faster`, `1.30x slower`, `not significant`, or of cycles `equal`: B seen from A."""
+    """`1.05x faster`, `1.21 to 1.60x slower`, `not significant`, or of cycles `equal`: B seen from A."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Comparison:
     parts: tuple[PartComparison, ...]
     """The first is the one that `slowdown` speaks of."""
     slowdown: Value
-    """How much slower B is, 0.05 for 5 %; `low` is what `--fail-above` is held against; negative where B is faster."""
+    """How much slower B is, 0.05 for 5 %; negative where B is faster."""
     warnings: tuple[Finding, ...]
     """What makes the comparison doubtful, each with its remedy."""
     notes: tuple[Finding, ...]
@@ -59,14 +67,39 @@ class Comparison:
     exact: bool = False
     """Both sides are simulated: cycles in place of times, and nothing is estimated."""
 
-    def fails(self, limit: float) -> bool:
+    variations: tuple[Variation, ...] = ()
+    """How much the processes of A and of B differ; none of cycles."""
+
+    def check(self, limit: float) -> LimitCheck:
         """Whether B is slower than A by more than `limit` (0.05 for 5 %) with 95 % confidence; exactly so in cycles."""
-        return self.slowdown.low is not None and self.slowdown.low > limit
+        return check_limit(self.slowdown, limit, self.variations, OF_MEDIAN)
 
 
-def describe(times: float) -> str:
-    """`0.952` -> `1.05x faster`, `1.3` -> `1.30x slower`."""
-    return f"{times:.2f}x slower" if times > 1 else f"{1 / times:.2f}x faster"
+def describe(times: float, low: float | None = None, high: float | None = None) -> str:
+    """`0.952` -> `1.05x faster`, `1.3` -> `1.30x slower`; of an interval that leaves the second digit open both ends:
+    `1.21 to 1.60x slower`."""
+    word = "slower" if times > 1 else "faster"
+    if low is None or high is None or not is_vague(low, high):
+        return f"{times if times > 1 else 1 / times:.2f}x {word}"
+    return f"{factor_range(low, high)} {word}"
+
+
+def is_vague(low: float, high: float) -> bool:
+    """Whether a ratio with these ends is known to less than ±10 %."""
+    return low <= 0 or math.sqrt(high / low) - 1 > VAGUE
+
+
+def factor_range(low: float, high: float) -> str:
+    """`1.21 to 1.60x`: the ends of a ratio as factors of one direction; of ratios below 1 those of the inverse."""
+    least, most = (low, high) if high > 1 else (1 / high, 1 / low if low > 0 else math.inf)
+    return f"{factor_digits(least)} to {factor_digits(most)}x"
+
+
+def factor_digits(factor: float) -> str:
+    """`1.06`, `12.6`, `126`: a factor of at least 1 in three digits."""
+    if factor > MOST_TIMES:
+        return f">{MOST_TIMES:,}"
+    return f"{factor:.2f}" if factor < 9.995 else f"{factor:.1f}" if factor < 99.95 else f"{factor:,.0f}"
 
 
 def lonely(

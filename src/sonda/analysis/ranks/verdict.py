@@ -27,15 +27,15 @@ def rank_verdict(job: ImportedJob) -> Verdict:
     """Who is slow and why, or that nobody is, and the numbers behind it."""
     evidence, imbalance = _evidence(job), None if math.isnan(job.imbalance) else job.imbalance
     if not job.collectives:
-        return Verdict("none", NoCollective(imbalance), evidence)
+        return Verdict("nothing", NoCollective(imbalance), evidence)
     if job.mixed:
-        return Verdict("none", UntoldGroups(imbalance), evidence)
+        return Verdict("unknown", UntoldGroups(imbalance), evidence)
     hidden = job.late_held - job.late_exposed >= WORTH * job.step
     exposed = job.late_exposed if hidden else job.late_held
     share = _of_step(exposed, job.step)
     if share < WORTH or job.late_last < MOSTLY * job.late_of:
         nobody = _no_slow_rank(job, imbalance)
-        return Verdict("none", nobody, evidence, share=min(nobody.exposed, 1.0))
+        return Verdict("balanced", nobody, evidence, share=min(nobody.exposed, 1.0))
     punctual = [rank for rank in job.ranks if rank not in job.late]
     part, mine, theirs = _difference(job.late, punctual)
     explained = mine - theirs >= EXPLAINS * exposed

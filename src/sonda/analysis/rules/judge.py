@@ -22,7 +22,7 @@ from sonda.analysis.rules.code import (
 )
 from sonda.analysis.rules.code_findings import PreparesInput
 from sonda.analysis.rules.device import slow_products, synchronisation, transfer
-from sonda.analysis.rules.limit_findings import Oversubscribed
+from sonda.analysis.rules.limit_findings import UNNAMED, Oversubscribed
 from sonda.analysis.rules.limits import (
     ceilings,
     communication,
@@ -83,7 +83,7 @@ CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
     validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
 )  # fmt: skip
 """What a program does and need not do; the share of such a verdict is what is saved without it."""
-LIMITS = frozenset({"compute", "memory", "overhead", "none"})
+LIMITS = frozenset({"compute", "memory", "overhead"}) | UNNAMED
 """Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
 CROWDED = 0.2
 """Part of the time that threads wait for each other's cores, from which on that is said before all else; so it is at
@@ -95,8 +95,6 @@ NO_CAUSES = frozenset({"good", "noisy"})
 STARTING = frozenset({stages.START, stages.IMPORTS, stages.COMPILE})
 """Stages that take as long however long the program runs: what every step does comes before them."""
 NO_FUNCTIONS: Mapping[str, str] = MappingProxyType({})
-UNNAMED = frozenset({"none", "noisy"})
-"""Kinds that name no limit of a step."""
 BY_DEVICE_LINES = frozenset({"synchronisation", "transfer", "allocation"})
 BY_OPERATIONS = frozenset({"denormals", "memory_bound", "memory_format", "copies", "allocation", "double_precision",
                            "tiny_operations"})  # fmt: skip
@@ -196,7 +194,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     if fine is not None:
         others = [verdict for verdict in ordered if not good.is_network(summary, verdict)]
         if all(verdict.kind in LIMITS or verdict in causes for verdict in others):
-            ordered = [fine, *(verdict for verdict in others if verdict.kind != "none")]
+            ordered = [fine, *(verdict for verdict in others if verdict.kind not in UNNAMED)]
     return ordered, failures
 
 

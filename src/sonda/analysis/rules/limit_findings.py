@@ -11,6 +11,9 @@ from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
 
+UNNAMED = frozenset({"none", "unknown", "noisy", "nothing", "above_ceiling"})
+"""Kinds of verdicts that name no limit of a step."""
+
 
 @dataclass(frozen=True)
 class Pieces:

@@ -189,13 +189,14 @@ def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]
     if not work.devices:
         if work.kernels:
             launches = sum(kernel.launches for kernel in work.kernels)
-            return [Verdict("none", LaunchesCounted(launches, len(work.kernels)), {})]
-        counted = ProgramCounted(len(work.counters)) if work.counters else _host_only(profile)
-        return [Verdict("none", counted, {})]
+            return [Verdict("untimed", LaunchesCounted(launches, len(work.kernels)), {})]
+        if work.counters:
+            return [Verdict("untimed", ProgramCounted(len(work.counters)), {})]
+        return [Verdict("nothing", _host_only(profile), {})]
     device = max(work.devices, key=lambda device: device.window)
     traced = TracedDevice(device.device, None if len(work.devices) == 1 else device.rank)
     if not device.window:
-        return [Verdict("none", TimelessDevice(traced), {})]
+        return [Verdict("untimed", TimelessDevice(traced), {})]
     idle, compute = device.idle / device.window, device.compute / device.window
     exposed = {
         "communication": (device.communication - device.hidden_communication) / device.window,

@@ -29,7 +29,7 @@ from sonda.probes.validation.trust import (
     judge_pair,
     judge_slope,
 )
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, install_command
 from sonda.record.progress import Say
 
 FILLS = ((1, "main", "early"), (2, "main", "early"), (8, "main", "early"), (2, "other", "early"), (8, "main", "late"))
@@ -57,7 +57,7 @@ def fill_trials(say: Say, times: int, ask: Ask, root: Path = Path("/")) -> Itera
     """Page faults of filling 64 MiB: 16,384 pages, whichever threads of a pool fill them."""
     if not package_version("torch"):
         yield ProbeTrial("os", "page faults of filling 64 MiB", MISSING, reason="PyTorch is not installed",
-                    remedy="install it with: pip install 'sonda[torch]'")  # fmt: skip
+                    remedy=f"install it with: {install_command('torch')}")  # fmt: skip
         return
     for threads, where, when in FILLS:
         check = f"page faults of filling {PAGES_FILLED // 256} MiB, {threads} thread{'s' * (threads > 1)}"

@@ -29,6 +29,8 @@ from sonda.report.words.numbers import number
 
 MOST_SETTINGS = 3
 """Settings that differ between runs that are named."""
+HOPELESS = 10.0
+"""A difference of so many times that noise hides it is as good as any."""
 SHORTEST_CAUSE = 20
 """Characters that a stored sentence has at least before the colon behind which its remedy stands."""
 
@@ -123,6 +125,8 @@ def _(finding: DisturbedRuns) -> str:
 
 @_brief.register
 def _(finding: NoisyPart) -> str:
+    if finding.least > HOPELESS:
+        return "all differences are lost in noise"
     return f"differences below {wording.percent(finding.least)} are lost in noise"
 
 

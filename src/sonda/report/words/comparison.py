@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sonda.analysis import wording
 from sonda.analysis.comparison.findings import (
+    ComparedSettings,
     DifferentDevices,
     DifferentMachines,
     DifferentTools,
@@ -51,8 +52,11 @@ LONGEST_VALUE = 40
 
 def _setting(setting: DifferingSetting) -> str:
     """`threads (1, 2)`."""
-    values = [text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…" for text in setting.values]
-    return f"{setting.name} ({', '.join(values)})"
+    return f"{setting.name} ({', '.join(map(_short, setting.values))})"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
 
 
 def _first(phrases: Sequence[str], most: int) -> str:
@@ -76,8 +80,15 @@ def _(finding: DifferingWork) -> str:
 
 
 @describe.register
+def _(finding: ComparedSettings) -> str:
+    """`A and B differ in precision (float32, bfloat16)`."""
+    settings = [f"{setting.name} ({_short(setting.a)}, {_short(setting.b)})" for setting in finding.settings]
+    return f"A and B differ in {_first(settings, MOST_SETTINGS)}"
+
+
+@describe.register
 def _(finding: DifferingThreads) -> str:
-    return f"the runs differ in {_setting(finding.setting)}; give both sides the same --threads"
+    return f"the runs differ in {_setting(finding.setting)}; give all runs of a side the same --threads"
 
 
 @describe.register

@@ -12,13 +12,13 @@ from types import MappingProxyType
 import msgspec
 
 from sonda.analysis import reasons
-from sonda.record.errors import SondaError
+from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.files.partial import write_whole
 from sonda.record.run import Run
 from sonda.record.store import Store, identity_of
 from sonda.studies.engine.applicability import why_not
 from sonda.studies.engine.lock import hold_lock
-from sonda.studies.engine.plan import StudyPoint, plan_points, study_identity
+from sonda.studies.engine.plan import StudyPoint, is_simulated, plan_points, study_identity
 from sonda.studies.file.study import Study, key_of
 
 Measure = Callable[[StudyPoint], Run]
@@ -73,7 +73,8 @@ def run_study(
     place of `measure` where points are measured elsewhere.
 
     A point whose measurement raises SondaError, or leaves a run that is not complete, is noted as failed and the study
-    goes on. Raises SondaError when another process is running the same study in the same store.
+    goes on. Raises SondaError when another process is running the same study in the same store, and MissingExtraError
+    when a package is missing without which nothing can be simulated here.
     """
     with hold_lock(_failures_path(study, store, ".lock"), f"study {study.name}"):
         store.sweep()
@@ -113,6 +114,10 @@ def _measure_in_turn(points: list[StudyPoint], measure: Measure, teller: _Progre
         teller.tell_begin(point)
         try:
             yield point, measure(point)
+        except MissingExtraError as error:
+            if is_simulated(point.configuration):
+                raise  # no other point could be simulated either
+            yield point, error
         except SondaError as error:
             yield point, error
 

@@ -18,7 +18,7 @@ from sonda.studies.file.lines import Path
 from sonda.studies.file.mistakes import Mistake, StudyWalk, kind_of_value
 from sonda.studies.file.study import COUNTS, ENERGY_INTERLEAVED, SETTINGS, VARIANT, Configuration, Scalar, Study, key_of
 
-STUDY_KEYS = ("name", "question", "seed", "source", "deviations", "metrics", "compare", "base", *SETTING_KEYS)
+STUDY_KEYS = ("name", "question", "seed", "source", "fitted", "deviations", "metrics", "compare", "base", *SETTING_KEYS)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MOST_POINTS = 100_000
 
@@ -99,6 +99,7 @@ def _head(walk: StudyWalk, document: Mapping[str, Any]) -> Study:
         question=walk.text(table, path, "question"),
         seed=walk.whole(table, path, "seed", 0, 2**63 - 1, 0),
         source=walk.text(table, path, "source"),
+        fitted=walk.text(table, path, "fitted"),
         deviations=walk.texts(table, path, "deviations"),
         metrics=metrics,
         compare=compare,

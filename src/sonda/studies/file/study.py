@@ -64,6 +64,8 @@ class Study:
     seed: int = 0
     source: str = ""
     """The publication that the study repeats."""
+    fitted: str = ""
+    """What of it was chosen to come close to the published figures, as words after "With": it is said first."""
     deviations: tuple[str, ...] = ()
     """What differs from the published experiment, in sentences."""
     metrics: tuple[str, ...] = ()

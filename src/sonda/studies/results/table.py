@@ -41,7 +41,10 @@ class PublishedCell:
     value: Value
     hardware: str
     ratio: float | None
-    """Ours over the published one; over the nearer end of a range, 1 inside it; None where there is none of ours."""
+    """Ours over the published one; None where there is none of ours, and of a range."""
+    in_range: str
+    """Of a printed range, or a bound, where ours lies: `inside`, `below` or `above`; '' where one value was printed, or
+    there is none of ours."""
     deviation: PublishedElsewhere
     origin: str
     """Where it was printed."""
@@ -124,6 +127,8 @@ class StudyTable:
     """Keys of the figures by which variants stand side by side; empty where there are no variants."""
     compared: tuple[ComparedFigure, ...]
     rows: tuple[StudyRow, ...]
+    fitted: str
+    """What was chosen to come close to the published figures; '' where nothing was."""
     deviations: tuple[str, ...]
     """What differs from the published experiment as a whole."""
     notes: tuple[Finding, ...]
@@ -185,7 +190,8 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
     compare = (study.compare or (columns[0].key,)) if study.variants else ()
     return StudyTable(
         study.name, study.question, study.scale, names, fixed, columns, compare,
-        tuple(_compared_figures(rows, compare)), tuple(rows), deviations, tuple(table_notes(result, rows, seen)),
+        tuple(_compared_figures(rows, compare)), tuple(rows), study.fitted if study.published else "", deviations,
+        tuple(table_notes(result, rows, seen)),
         study.base, study.statistics, _scaling(study, wanted, seen),
     )  # fmt: skip
 
@@ -356,16 +362,21 @@ def _published_beside(
 ) -> PublishedCell:
     printed = row.figures[figure.key]
     low, high = printed if isinstance(printed, tuple) else (printed, printed)
-    nearest = low if ours.value is None else min(max(ours.value, low), high)
-    ratio = None if ours.value is None or not nearest else ours.value / nearest
+    single = low == high
+    ratio = ours.value / low if single and ours.value is not None and low else None
     changed = tuple(
         (key, str(value))
         for key, value in study.scales.get(study.scale, {}).items()
         if key not in study.axes and key not in HOW_LONG and key != VARIANT
     )
     deviation = PublishedElsewhere(row.hardware, str(configuration.get("on", "cpu")), study.scale, changed)
-    value = Value(low, figure.unit, "published") if low == high else _range(low, high, figure.unit)
-    return PublishedCell(value, row.hardware, ratio, deviation, row.source, row.note)
+    value = Value(low, figure.unit, "published") if single else _range(low, high, figure.unit)
+    in_range = "" if single or ours.value is None else _place_in_range(ours.value, low, high)
+    return PublishedCell(value, row.hardware, ratio, in_range, deviation, row.source, row.note)
+
+
+def _place_in_range(value: float, low: float, high: float) -> str:
+    return "below" if value < low else "above" if value > high else "inside"
 
 
 def _range(low: float, high: float, unit: str) -> Value:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sonda.record.errors import MissingExtraError, SondaError, named_line, nearest
+from sonda.record.errors import MissingExtraError, SondaError, install_command, named_line, nearest
 from sonda.targets.target import STRATEGIES, parse_target
 from sonda.workloads.model_garden import ModelGarden, is_garden, require_garden
 
@@ -30,7 +30,7 @@ SHARED = {"protobuf": ("protobuf", "descriptors cannot be created"), "numpy": ("
 
 @dataclass(frozen=True)
 class Adapter:
-    """One framework. `package` is what is imported, `extra` what `pip install 'sonda[...]'` calls it."""
+    """One framework. `package` is what is imported, `extra` the extra of Sonda that brings it."""
 
     package: str
     words: str
@@ -119,7 +119,7 @@ def require_framework(framework: str) -> None:
         least = ".".join(map(str, adapter.least))
         raise SondaError(
             f"{adapter.words} {installed} is too old, {least} or newer is needed",
-            f"install it with: pip install --upgrade 'sonda[{adapter.extra}]'",
+            f"install it with: {install_command(adapter.extra, '--upgrade')}",
         )
 
 
@@ -170,7 +170,7 @@ def _import_failure(framework: str, error: Exception) -> SondaError:
     with_version = f" with {named} {_installed_version(named)}" if named and _installed_version(named) else ""
     return SondaError(
         f"{adapter.words} {version_of(framework)} cannot be imported{with_version}: {named_line(error)}",
-        f"install versions that fit together: pip install --upgrade 'sonda[{adapter.extra}]'"
+        f"install versions that fit together: {install_command(adapter.extra, '--upgrade')}"
         + (f" {named}, or use an environment of its own" if named else ""),
     )
 

@@ -77,7 +77,7 @@ class ProfiledBlock:
             target=BlockTarget.of(
                 spec="", device="cuda" if assembly.devices else "cpu", threads=threads, **describe_gpus(assembly)
             ),
-            circumstances=observed_circumstances(assembly, threads, self.store.root, self.before, after),
+            circumstances=observed_circumstances(assembly, threads, self.store.root, self.before, after, whole=False),
             assembly=assembly,
             complete=not failed,
             notes=[

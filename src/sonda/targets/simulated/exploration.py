@@ -152,4 +152,6 @@ def _load_explorable(job: Job, on: str) -> Accelerator:
         raise SondaError(f"{on} is not a simulated accelerator", "explore sim:NAME, e.g. --on sim:maeri-256")
     if job.train or job.compile or job.precision != "float32":
         raise SondaError("only inference in float32 can be explored", "leave out train, compile and precision")
-    return load_accelerator(device.name)
+    accelerator = load_accelerator(device.name)
+    accelerator.require_kernels()
+    return accelerator

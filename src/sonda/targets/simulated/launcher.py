@@ -95,6 +95,7 @@ class SimulationLauncher(Launcher):
         self.job = check_job(job)
         self.curious = curious
         self.accelerator = accelerator_of(self.job)
+        self.accelerator.require_kernels()
         _refuse_job(self.job)
         self.workload = describe(job.workload, job.options)
 

@@ -25,4 +25,5 @@ def verify_mesh(job: Job) -> ScaleSimReport:
     if job.options and not job.workload:
         raise SondaError(f"--{next(iter(job.options))} is an option of a model, which is not named", "name the model")
     accelerator = with_settings(load_accelerator(device.name), job.set)
+    accelerator.require_kernels()
     return verify_scalesim(accelerator, make_program(job, frozenset()) if job.workload else products_program())

@@ -20,6 +20,7 @@ from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_p
 from sonda.record.progress import Say
 from sonda.version import VERSION
 from sonda.workloads.data.fish_folder import DRAWN_FILE, MASKS
+from sonda.workloads.data.image_file import require_images
 from sonda.workloads.data.source import ImageSource
 
 # ---- Nine kinds of fish as proportions; lengths are relative to the length of the fish -------------------------------
@@ -308,6 +309,7 @@ def make_fish(
         raise SondaError(f"seed {seed} is below 0", "give 0 or more")
     if os.path.lexists(out):
         raise SondaError(f"{out} exists", "give another directory")
+    require_images()
     partial = partial_path(out.parent)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sonda.record.errors import SondaError
-from sonda.workloads.data.image_file import SUFFIXES, image_size, read_image
+from sonda.workloads.data.image_file import SUFFIXES, image_size, read_image, require_images
 from sonda.workloads.data.source import ImageSource, Skipped
 
 
@@ -37,7 +37,11 @@ def read_folder(root: Path) -> FolderSource:
 
 
 def gather(layout: str, root: Path, classes: Iterable[tuple[str, Path]]) -> FolderSource:
-    """The images below each class's directory, in order of their names. Raises SondaError where a class has none."""
+    """The images below each class's directory, in order of their names.
+
+    Raises SondaError where a class has none, or nothing here reads images.
+    """
+    require_images()
     names: list[str] = []
     files: list[Path] = []
     labels: list[int] = []

@@ -11,12 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from sonda.record.errors import require_module
+
 SUFFIXES = frozenset(
     (".png", ".pgm", ".ppm", ".pnm", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2",
      ".avif", ".tga", ".ico")
 )  # fmt: skip
 """Files named otherwise are not taken for images."""
 SIXTEEN_BITS = ("I;16", "I;16B", "I;16L")
+
+
+def require_images() -> None:
+    """Raise MissingExtraError unless image files can be read and written here."""
+    require_module("PIL", "Pillow", "images")
 
 
 class BadImageError(Exception):

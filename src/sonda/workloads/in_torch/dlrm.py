@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -166,10 +167,14 @@ def build_first_step(description: Recommender) -> TorchTask:
     return _task(description, model.eval(), first.inputs, first)
 
 
-def require_memory(description: Recommender) -> None:
-    import psutil
+def available_memory() -> int:
+    """Bytes that a program can have before the machine swaps, as the kernel estimates them."""
+    (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) << 10
 
-    free = psutil.virtual_memory().available
+
+def require_memory(description: Recommender) -> None:
+    free = available_memory()
     if description.table_bytes > free:
         raise SondaError(
             f"dlrm: the embedding tables take {description.table_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free",

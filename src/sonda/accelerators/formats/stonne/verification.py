@@ -11,6 +11,7 @@ from typing import Any
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.formats.stonne.reference import ReferenceRun, reference_run, run_name, uncompared_results
 from sonda.record.errors import SondaError, named_line
+from sonda.record.jit import require_compiler
 from sonda.record.progress import Say
 
 
@@ -115,6 +116,7 @@ def verify_stonne(path: Path | str, say: Say = lambda text: None) -> VerifyRepor
     """
     began = time.process_time()
     entries = _read_entries(Path(path))
+    require_compiler()
     read = [_read_run(entry, place) for place, entry in enumerate(entries)]
     runs = [run for run in read if isinstance(run, ReferenceRun)]
     if not runs:

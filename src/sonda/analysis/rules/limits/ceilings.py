@@ -23,7 +23,7 @@ def rule(summary: Summary) -> Verdict | None:
     named = leading(members)
     finding, evidence = {"compute": _computed, "memory": _moved}[name](named)
     return Verdict(
-        kind="none",
+        kind="above_ceiling",
         finding=finding,
         evidence={"share": finding.share, **evidence},
         remedies=(AGAIN,),

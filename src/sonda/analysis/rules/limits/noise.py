@@ -20,7 +20,7 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     noise = Value(part.noise, "1", "derived")
     return Verdict(
-        kind="none",
+        kind="noisy",
         finding=TooNoisy(noise, part.step),
         evidence={"noise": noise},
         remedies=(Remedy(TryChange(Change.CLOSE_PROGRAMS)),),

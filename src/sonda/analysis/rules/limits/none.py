@@ -46,7 +46,7 @@ def rule(summary: Summary) -> Verdict | None:
     part = first_part(summary)
     if part is None:
         why = summary.parts[0].step.reason if summary.parts else reasons.NO_STEP_SEEN
-        return Verdict("none", NothingToJudge(why or reasons.NO_STEP_TIMED), {})
+        return Verdict("nothing", NothingToJudge(why or reasons.NO_STEP_TIMED), {})
     outside = max(waiting_share(summary, part), code_share(summary))  # code may wait: the two are not added up
     crowded = cores.own(summary)
     limits = [*explained(part).values(), outside, crowded.share if crowded is not None else 0.0]
@@ -61,7 +61,7 @@ def rule(summary: Summary) -> Verdict | None:
         if traced is not None:
             return None  # nothing else is known
         unnamed = NoLimitNamed(_reason(summary, part), _longest(part, summary))
-        return Verdict("none", unnamed, evidence, advice, rest)
+        return Verdict("unknown", unnamed, evidence, advice, rest)
     largest = _largest(part, summary)
     if largest is None:
         return Verdict("none", NoClearLimit(None), evidence, advice, rest)

@@ -127,7 +127,9 @@ def _own_processes(summary: Summary) -> float:
     conditions = summary.machine.conditions
     if conditions is None or not conditions.wall_s or conditions.cpu_s is None or conditions.thread_times is None:
         return 0.0
-    return max(float(conditions.cpu_s) - float(conditions.thread_times.ran_ns) / 1e9, 0.0) / float(conditions.wall_s)
+    times = conditions.thread_times
+    of_process = (float(times.ran_ns) + float(times.ran_before_ns)) / 1e9
+    return max(float(conditions.cpu_s) - of_process, 0.0) / float(conditions.wall_s)
 
 
 def _awaits_loader(summary: Summary) -> bool:

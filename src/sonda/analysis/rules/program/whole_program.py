@@ -56,7 +56,7 @@ def rule(summary: Summary) -> Verdict | None:
     stage = StageShare(largest.name, of_program, largest.time, _leading_package(largest))
     known = program.steps > 0
     return Verdict(
-        kind=largest.name if known else "none",
+        kind=largest.name if known else "nothing",
         finding=MinorSteps(program.whole, stage, program.steps, of_steps, part)
         if known
         else NoSteps(program.whole, stage),

@@ -80,8 +80,8 @@ class StackTrie:
             self._frames[key] = stack  # Sonda's own: as if it were not there
             return int(stack)
         line = frame.f_lineno or 0
-        known = code_id not in self._libraries
-        position = _find_position(frame.f_code, instruction, line) if known else (line, -1, line, -1)
+        own = code_id not in self._libraries
+        position = _find_position(frame.f_code, instruction, line) if own or not line else (line, -1, line, -1)
         return self._append(key, (stack, function, *position))
 
     def _add_observing(self, key: tuple) -> int:
@@ -134,11 +134,19 @@ class StackTrie:
 
 
 def _find_position(code: Any, instruction: int, line: int) -> tuple:
-    """Line, column, last line and last column of the expression that an instruction belongs to; -1: unknown."""
+    """Line, column, last line and last column of the expression that an instruction belongs to; -1: unknown.
+
+    Python 3.11 gives none to the jump that closes a loop whose body ends with an `if`, and a thread gives up the lock
+    just there: the expression before it is taken.
+    """
     positions = getattr(code, "co_positions", None)
     if positions is None or not 0 <= instruction < 2 * MOST_INSTRUCTIONS:
         return line, -1, line, -1
-    first, last, column, last_column = next(islice(positions(), instruction // 2, None), (None, None, None, None))
-    if None in (first, last, column, last_column):
+    nearest = None
+    for position in islice(positions(), instruction // 2 + 1):
+        if position[0] is not None:
+            nearest = position
+    if nearest is None or None in nearest or (line and nearest[0] != line):
         return line, -1, line, -1
+    first, last, column, last_column = nearest
     return first, column, last, last_column

@@ -1,23 +1,30 @@
 """Evaluation loops of Lightning and of Hugging Face's Trainer: they know whether a forward validates or tests.
 
 Either library may be imported after PyTorch, at any time. Every forward inside of its evaluations carries the part that
-it belongs to. Where a version of a library has no such loop, parts are derived as for any other program.
+it belongs to. Lightning's sanity check, which tries the first batches of the validation before anything is trained, is
+warm-up. Where a version of a library has no such loop, parts are derived as for any other program.
 """
 
 from __future__ import annotations
 
+from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.loops import PART
 from ...collector.recorder import Recorder
 from ...collector.watch import watch_process
 
+SANITY = "sanity check"
+"""A validation that only tries whether validating works."""
+
 
 class RunningEvaluations:
     """The parts of the evaluations that are running, the innermost last."""
 
     def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
         self.running: list = []
+        self._warmup = recorder.define(kind="pass", name="warmup")
         self._value = recorder.define(kind="value", quantity="of_part", source="counted")
 
     def forward_values(self) -> tuple:
@@ -25,17 +32,23 @@ class RunningEvaluations:
         return (self._value, PART[self.running[-1]]) if self.running else ()
 
     def wrap(self, part_of: Any) -> Any:
-        """A wrapper for a method that evaluates; `part_of(*arguments)` gives the part, validation or test."""
+        """A wrapper for a method that evaluates; `part_of(*arguments)` gives its part, or SANITY."""
         running = self.running
 
         def wrap(original: Any) -> Any:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 depth = len(running)
-                running.append(_find_part(part_of, args, kwargs))
+                part = _find_part(part_of, args, kwargs)
+                running.append("validate" if part == SANITY else part)
+                stream = self.recorder.stream() if part == SANITY else None
+                if stream is not None:
+                    stream.push((self._warmup, now()))
                 try:
                     return original(*args, **kwargs)
                 finally:
                     del running[depth:]
+                    if stream is not None:
+                        stream.push((self._warmup + 1, now()))
 
             return wrapper
 
@@ -66,6 +79,8 @@ def _trainer_part(
 
 def _loop_part(loop: Any) -> str:
     """Lightning's loop of validation, sanity checks and tests."""
+    if loop.trainer.sanity_checking:
+        return SANITY
     return "test" if loop.trainer.testing else "validate"
 
 

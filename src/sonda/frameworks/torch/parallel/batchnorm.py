@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from sonda.frameworks.torch.parallel.group import Communicator
 from sonda.frameworks.torch.parallel.norm_kernels import compile_kernels
+from sonda.record.jit import require_compiler
 
 EMPTY = np.empty(0, np.float32)
 
@@ -61,7 +62,10 @@ class SharedBatchNorm(_BatchNorm):
 
 
 def share_batch_norms(model: nn.Module, group: Communicator) -> nn.Module:
-    """Replace every batch norm of the model by one that the group shares; parameters and buffers stay the same."""
+    """Replace every batch norm of the model by one that the group shares; parameters and buffers stay the same.
+
+    Raises MissingExtraError where a group that shares memory needs kernels that cannot be compiled here.
+    """
     made: dict[int, SharedBatchNorm] = {}
 
     def shared(module: nn.Module) -> nn.Module:
@@ -71,6 +75,8 @@ def share_batch_norms(model: nn.Module, group: Communicator) -> nn.Module:
                 if replacement is not child:
                     setattr(module, name, replacement)
             return module
+        if group.memory is not None:
+            require_compiler()
         if id(module) not in made:
             made[id(module)] = _shared_of(module, group)
         return made[id(module)]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from sonda.analysis.comparison.limit import LimitCheck
 from sonda.analysis.comparison.summary import ComparedRow, Comparison
 from sonda.report.json import document
 from sonda.report.values import Document, metrics, value_document
 from sonda.report.words import describe
 
 
-def comparison_document(comparison: Comparison) -> Document:
-    """B against A."""
+def comparison_document(comparison: Comparison, fail_above: float | None = None) -> Document:
+    """B against A; with a limit also whether it is passed."""
     fields = {
         "a": list(comparison.a),
         "b": list(comparison.b),
         "exact": comparison.exact,
         "slowdown": value_document(comparison.slowdown),
+        **({} if fail_above is None else limit_fields(comparison.check(fail_above))),
         "parts": [
             {
                 "name": part.name,
@@ -30,6 +32,15 @@ def comparison_document(comparison: Comparison) -> Document:
         "notes": list(map(describe, comparison.notes)),
     }
     return document("comparison", fields)
+
+
+def limit_fields(check: LimitCheck) -> Document:
+    """What `--fail-above` asked, and what came of it."""
+    limit = {
+        "above": check.limit, "outcome": check.outcome, "exit_code": check.exit_code, "repetitions": check.repetitions,
+        "at_least": check.at_least,
+    }  # fmt: skip
+    return {"limit": limit}
 
 
 def _compared(row: ComparedRow) -> Document:

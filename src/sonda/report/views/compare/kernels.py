@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sonda.analysis.comparison.kernels import ComparedKernel, KernelComparison, LoneKernel
+from sonda.analysis.comparison.summary import describe as describe_ratio
+from sonda.analysis.comparison.summary import factor_digits
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import (
@@ -24,12 +26,10 @@ from sonda.report.blocks import (
 from sonda.report.json import document
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import value_document
-from sonda.report.views.compare.tables import limit_words
+from sonda.report.views.compare.document import limit_fields
+from sonda.report.views.compare.tables import change_words, limit_words
 from sonda.report.views.device.kernels import kernel_name
 from sonda.report.words import describe
-
-WIDEST = 9.0
-"""The upper end of an interval, tenfold, from which it says nothing to a reader; the document has it all the same."""
 
 
 def kernel_comparison_glance(
@@ -40,7 +40,7 @@ def kernel_comparison_glance(
     totals = [(name, a, b) for name, a, b in found.totals if a.value and b.value is not None]
     most = max((max(a.value or 0.0, b.value or 0.0) for _, a, b in totals), default=0.0) or 1.0
     blocks.append(Bars([
-        Bar(name, (b.value or 0.0) / most, f"{quantities.ratio((b.value or 0.0) / (a.value or 1.0), least=0.01)}x",
+        Bar(name, (b.value or 0.0) / most, _more_or_less((b.value or 0.0) / (a.value or 1.0)),
             note=f"{quantities.amount(a.value, a.unit)} to {quantities.amount(b.value, b.unit)}")
         for name, a, b in totals[:rows]
     ]))  # fmt: skip
@@ -52,15 +52,22 @@ def kernel_comparison_glance(
     return [*blocks, next_of_two(f"{found.a} {found.b}")]
 
 
+def _more_or_less(ratio: float) -> str:
+    """`1.30x more`, `11.4x less`."""
+    if ratio == 0:
+        return "none in B"
+    return f"{factor_digits(max(ratio, 1 / ratio))}x {'more' if ratio >= 1 else 'less'}"
+
+
 def _opening(found: KernelComparison, fail_above: float | None) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"B {found.b} against A {found.a}, {'per step' if found.per_step else 'in all'}"),
         Gap(),
-        Paragraph(_slowdown_words(found), "first"),
+        Paragraph(slowdown_words(found), "first"),
     ]
     if fail_above is not None:
-        fails = found.fails(fail_above)
-        blocks.append(Paragraph(limit_words(found.slowdown, fails, fail_above), "bad" if fails else ""))
+        check = found.check(fail_above)
+        blocks.append(Paragraph(limit_words(check, repetitions="steps"), "bad" if check.exit_code else ""))
     return blocks
 
 
@@ -94,18 +101,24 @@ def _more_blocks(count: int) -> list[Block]:
     return blocks
 
 
-def _slowdown_words(comparison: KernelComparison) -> str:
-    value = comparison.slowdown.value
-    unit_of_work = {"step": "steps", "window": "windows"}.get(comparison.totals[0][0], "operations together")
-    if value is None:
-        return comparison.slowdown.reason
-    interval = ""
-    if comparison.slowdown.high is not None and comparison.slowdown.high > WIDEST:
-        interval = " (too few steps to say how surely)"
-    elif comparison.slowdown.low is not None and comparison.slowdown.high is not None:
-        interval = f" (95 % interval {100 * comparison.slowdown.low:+.1f} to {100 * comparison.slowdown.high:+.1f} %)"
-    how = "shorter" if value < 0 else "longer"
-    return f"B's {unit_of_work} are {100 * abs(value):.1f} % {how}{interval}."
+def slowdown_words(comparison: KernelComparison) -> str:
+    """How much longer B takes, in the words of every comparison."""
+    slowdown, (what, a, b) = comparison.slowdown, comparison.totals[0]
+    if slowdown.value is None:
+        return slowdown.reason
+    low, high = (None if end is None else 1 + end for end in (slowdown.low, slowdown.high))
+    ratio = Value(1 + slowdown.value, "1", "derived", low, high, slowdown.reason)
+    times = (
+        f"{quantities.amount(b.value, b.unit)} {_unit_of_work(what)} instead of {quantities.amount(a.value, a.unit)}"
+    )
+    if low is None or high is None:
+        return f"B is {describe_ratio(1 + slowdown.value)} than A, without an interval: {times}."
+    significant = not low <= 1 <= high
+    return f"{change_words(ratio, significant, describe_ratio(1 + slowdown.value, low, high))}: {times}."
+
+
+def _unit_of_work(what: str) -> str:
+    return {"step": "per step", "window": "from the first activity to the last"}.get(what, "in all operations")
 
 
 def totals_table(comparison: KernelComparison) -> Table:
@@ -152,8 +165,8 @@ def lone_table(rows: Sequence[LoneKernel], side: str, on_host: bool = False) -> 
     )
 
 
-def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
-    """The comparison as plain JSON values."""
+def kernel_comparison_document(found: KernelComparison, fail_above: float | None = None) -> dict[str, Any]:
+    """The comparison as plain JSON values; with a limit also whether it is passed."""
     fields = {
         "a": found.a, "b": found.b, "per_step": found.per_step,
         "on_host": found.on_host, "slowdown": value_document(found.slowdown),
@@ -165,6 +178,7 @@ def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
              "significant": row.significant, "text": row.text}
             for row in found.rows
         ],
+        **({} if fail_above is None else limit_fields(found.check(fail_above))),
         "only_a": [_lone_fields(kernel) for kernel in found.only_a],
         "only_b": [_lone_fields(kernel) for kernel in found.only_b],
         "warnings": list(map(describe, found.warnings)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sonda.analysis.comparison.findings import ComparedSettings
 from sonda.analysis.comparison.summary import Comparison
 from sonda.analysis.summary import Summary
 from sonda.report.blocks import (
@@ -100,6 +101,7 @@ def comparison_glance(
     """B against A: whether it is faster, and the phases and layers that changed most; arguments as for
     `comparison_blocks`."""
     blocks: list[Block] = [Heading(sides_words(comparison, asked)), Gap(), *_judgement(comparison, fail_above)]
+    blocks += paragraphs((describe(note) for note in comparison.notes if isinstance(note, ComparedSettings)), "quiet")
     if comparison.parts:
         part = comparison.parts[0]
         changed = [row for row in part.phases if row.significant]
@@ -118,9 +120,8 @@ def _judgement(comparison: Comparison, fail_above: float | None) -> list[Block]:
     """Whether B is faster, and whether a limit is passed."""
     blocks: list[Block] = [Paragraph(verdict_words(comparison), "first")]
     if fail_above is not None:
-        fails = comparison.fails(fail_above)
-        words = limit_words(comparison.slowdown, fails, fail_above, comparison.exact)
-        blocks.append(Paragraph(words, "bad" if fails else ""))
+        check = comparison.check(fail_above)
+        blocks.append(Paragraph(limit_words(check, comparison.exact), "bad" if check.exit_code else ""))
     return blocks
 
 

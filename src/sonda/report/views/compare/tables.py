@@ -5,29 +5,60 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
+from sonda.analysis import wording
+from sonda.analysis.comparison.limit import SLOWER, WITHIN, LimitCheck
+from sonda.analysis.comparison.summary import (
+    ComparedRow,
+    Comparison,
+    PartComparison,
+    factor_digits,
+    factor_range,
+    is_vague,
+)
+from sonda.analysis.statistics import MOST_REPETITIONS
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Bar, Bars
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.words.names import layer_label
 
-CYCLE, EXACT, ALONE = "cycle", "exact, simulated", "one number on each side, without an interval"
+CYCLE, EXACT = "cycle", "exact, simulated"
+VAST = 10.0
+"""An interval that reaches so many times to both sides says no more than that."""
+WIDEST = 10.0
+"""Times as long, from which nobody needs the percent."""
 MOST_NAMES = 5
 """Of what only one side has that are listed."""
 
 
 def verdict_words(comparison: Comparison) -> str:
-    """One sentence: how the step of B compares with that of A."""
+    """One sentence: how the step of B compares with that of A, and its interval in the same words."""
     if not comparison.parts:
         return "Nothing to compare: the two sides have no part in common."
     step = comparison.parts[0].step
-    times = f"{_amount(step.a)} to {_amount(step.b)} per step"
-    if comparison.exact and not step.significant:
-        return f"No difference: {_amount(step.a)} per step{_bounds(step.ratio)}."
-    if not step.significant:
-        return f"No significant difference: {times}{_bounds(step.ratio)}."
-    return f"B is {step.text} than A: {times}{_bounds(step.ratio)}."
+    a, b = _amount(step.a), _amount(step.b)
+    if comparison.exact:
+        exact = f"({step.ratio.reason})"
+        return f"B is {step.text} than A: {b} per step instead of {a} {exact}." if step.significant else (
+            f"No difference: {a} per step {exact}."
+        )  # fmt: skip
+    return f"{change_words(step.ratio, step.significant, step.text)}: {b} per step instead of {a}."
+
+
+def change_words(ratio: Value, significant: bool, text: str) -> str:
+    """`B is 1.30x slower than A (95 %: 1.25 to 1.35x)`, `B is 1.21 to 1.60x slower than A (95 %)`, or what B may be."""
+    low, high = ratio.low, ratio.high
+    if low is None or high is None:
+        return f"No significant difference{f' ({ratio.reason})' if ratio.reason else ''}"
+    if not significant and low < 1 / VAST and high > VAST:
+        return f"No significant difference: B may be more than {VAST:g}x faster or slower (95 %)"
+    if not significant:
+        ends = f"{factor_digits(1 / low if low > 0 else math.inf)}x faster to {factor_digits(high)}x slower"
+        return f"No significant difference: B is {ends} (95 %)"
+    ends = factor_range(low, high)
+    known = is_vague(low, high) or len(set(ends.removesuffix("x").split(" to "))) == 1
+    interval = "95 %" if known else f"95 %: {ends}"
+    return f"B is {text} than A ({interval})"
 
 
 def sides_words(comparison: Comparison, names: Sequence[str] = ()) -> str:
@@ -85,21 +116,50 @@ def unchanged_words(part: PartComparison, exact: bool) -> str:
     return f"{left:,} of {len(part.layers):,} layers: {'equal' if exact else 'not significant'}"
 
 
-def limit_words(slowdown: Value, fails: bool, limit: float, exact: bool = False) -> str:
-    """Whether B is slower than A by more than a limit (0.05 for 5 %), which `fails` says, or that nothing tells."""
-    shown = f"{100 * limit:g} %"
-    alone = slowdown.low is None or slowdown.high is None
-    if fails:
-        how = EXACT if exact else ALONE if alone else "lower end of the 95 % interval"
-        return f"Slower by more than {shown} ({how})."
-    if alone and slowdown.value is not None and slowdown.value <= limit:
-        return f"Within the limit of {shown} ({ALONE})."
-    if alone:
-        why = f": {slowdown.reason}" if slowdown.reason else ""
-        return f"Nothing tells whether it is slower by more than {shown}{why}."
-    if slowdown.high is not None and slowdown.high <= limit:
-        return f"Within the limit of {shown}."
-    return f"Too noisy to tell whether it is slower by more than {shown}."
+def limit_words(check: LimitCheck, exact: bool = False, repetitions: str = "processes") -> str:
+    """Whether B is slower than A by more than a limit, or that it cannot be told and what would tell.
+
+    `repetitions` are processes, which `--repeat` asks for, or steps of a trace.
+    """
+    slowdown, limit = check.slowdown, f"{100 * check.limit:g} %"
+    takes = f"B takes {_takes(slowdown, exact)}" if slowdown.value is not None else slowdown.reason
+    if check.outcome == SLOWER:
+        return f"Above the limit of {limit}: {takes}."
+    if check.outcome == WITHIN:
+        return f"Within the limit of {limit}: {takes}."
+    return f"Cannot tell whether B is above the limit of {limit}: {takes}. {_more_words(check, repetitions)}"
+
+
+def _more_words(check: LimitCheck, repetitions: str) -> str:
+    """What would tell."""
+    option = f" (--repeat {check.repetitions})" if repetitions == "processes" else ""
+    if check.repetitions is not None:
+        about = "At least" if check.at_least else "About"
+        return f"{about} {check.repetitions} {repetitions} on each side would tell{option}."
+    if check.slowdown.low is None:
+        return f"Measure several {repetitions} on each side."
+    return f"More than {MOST_REPETITIONS} {repetitions} on each side would be needed: choose a larger limit."
+
+
+def _takes(slowdown: Value, exact: bool) -> str:
+    """`6.1 to 30 % more time (95 %)`, `3.1 % less to 9.2 % more time (95 %)`, `16 % more cycles (exact, simulated)`."""
+    low, high, value = slowdown.low, slowdown.high, slowdown.value or 0.0
+    if exact or low is None or high is None:
+        why = EXACT if exact else slowdown.reason
+        return f"{_percent(value)} {_direction(value)} {'cycles' if exact else 'time'}{f' ({why})' if why else ''}"
+    if (low < 0) == (high < 0):
+        near, far = sorted((low, high), key=abs)
+        return f"{_percent(near).removesuffix(' %')} to {_percent(far)} {_direction(far)} time (95 %)"
+    return f"{_percent(low)} less to {_percent(high)} more time (95 %)"
+
+
+def _percent(share: float) -> str:
+    """Without its sign; beyond ten times nobody needs the digits."""
+    return f">{100 * WIDEST:,.0f} %" if abs(share) > WIDEST else wording.percent(abs(share))
+
+
+def _direction(share: float) -> str:
+    return "more" if share >= 0 else "less"
 
 
 def _exact_table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> Table:
@@ -165,14 +225,6 @@ def _judged(row: ComparedRow) -> Cell:
         return Cell(row.text, 0.0, tone="quiet")
     change = (row.ratio.value or 1.0) - 1
     return Cell(row.text, change, tone="bad" if change > 0 else "good")
-
-
-def _bounds(ratio: Value) -> str:
-    if ratio.low is None or ratio.high is None:
-        return f" ({ratio.reason})" if ratio.reason else ""
-    ends = f"95 %: {_times(ratio.low)}–{_times(ratio.high)}"
-    share = ratio.value or 0.0
-    return f", {_times(share)} {'of' if share < 1 else 'times'} the time ({ends})"
 
 
 def _times(ratio: float) -> str:

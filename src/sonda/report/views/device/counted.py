@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import fsum
 
 from sonda.analysis.device.kernel_counters import CountedKernel, CountedPlace, KernelCounters
 from sonda.analysis.device.stalls import NVPROF, StallRow, nvprof_shares
@@ -233,4 +234,4 @@ def _part(row: StallRow, reason: str, named: Sequence[str]) -> float:
     """The share of one reason, or of all that are not named."""
     if reason != OTHERS:
         return row.shares.get(reason, 0.0)
-    return sum(share for name, share in row.shares.items() if name not in named)
+    return fsum(share for name, share in row.shares.items() if name not in named)  # alike on every Python

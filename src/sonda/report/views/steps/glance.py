@@ -129,12 +129,17 @@ def _phase_bar(summary: Summary, part: PartSummary) -> list[Block]:
 
 
 def _slowest(summary: Summary, part: PartSummary, rows: int) -> list[Bar]:
-    """Layers, and lines of code in no layer, that take most of the step."""
+    return [_bar(row, share) for share, row in choose_slowest(summary, part, rows)]
+
+
+def choose_slowest(summary: Summary, part: PartSummary, rows: int) -> list[tuple[float, LayerRow | CodeLine]]:
+    """Layers, and lines of code in no layer, that take most of the step, each behind its share."""
     layers = [row for row in choose_layers(part, rows).shown if row.cost.share == row.cost.share]
     lines = _lines(summary, part)
-    timed = [(row.cost.share, row) for row in layers] + [(line.share.value or 0.0, line) for line in lines]
+    timed: list[tuple[float, LayerRow | CodeLine]] = [(row.cost.share, row) for row in layers]
+    timed += [(line.share.value or 0.0, line) for line in lines]
     timed.sort(key=lambda pair: -pair[0])
-    return [_bar(row, share) for share, row in timed[:rows]]
+    return timed[:rows]
 
 
 def _lines(summary: Summary, part: PartSummary) -> list[CodeLine]:

@@ -70,6 +70,8 @@ def answer(study: Document) -> Answer:
     options = [] if "speedup" in dict(leads) else list(_option_sentences(study.get("optimisations", ())))
     sentence = "; ".join(words for _, words in leads) + _speaking_variant(study, [key for key, _ in leads])
     places = tuple(options) if len(options) > 1 and study.get("whole") else ()
+    if study.get("fitted") and sentence:
+        sentence = f"with {study['fitted']}: {sentence}"
     first = [str(study["whole"]), *places] if places else options or [f"{sentence[:1].upper()}{sentence[1:]}."]
     more = (_variants_sentence(study), published_words(study), _lacking_sentence(study))
     return Answer((*first, *(sentence for sentence in more if sentence)), tuple(key for key, _ in leads), places)
@@ -103,23 +105,35 @@ def is_measured(row: Document) -> bool:
 
 
 def published_words(study: Document) -> str:
-    """How ours compare with what was published, in one sentence; '' where nothing was."""
+    """How ours compare with what was published, in one sentence; '' where nothing was.
+
+    Only of single values there is a ratio. Ranges and bounds that ours lie in are counted apart: that is no agreement.
+    """
     printed = []
     for row in study["rows"]:
         base = bool(study.get("base")) and row["configuration"].get(VARIANT) == study["base"]
         for key, figure in row["figures"].items():
             if not (base and key.startswith(RELATIVE)):  # the base against itself is 1 for everybody
                 printed += figure.get("published", ())
-    ratios = [published["ratio"] for published in printed if published["ratio"] is not None]
     if not printed:
         return ""
-    if not ratios:
+    values = [published for published in printed if published["value"]["value"] is not None]
+    ratios = [published["ratio"] for published in values if published["ratio"] is not None]
+    ranges = [published["in_range"] for published in printed if published["in_range"]]
+    if not ratios and not ranges:
         return f"None of {len(printed):,} published figures has ours beside it."
-    near = sum(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios)
-    return (
-        f"Ours stand beside {len(ratios):,} of {len(printed):,} published figures: {_range_text(ratios)} times as "
-        f"large, {near or 'none'} within {quantities.percent(NEAR)} %."
-    )
+    clauses = []
+    if ratios:
+        near = sum(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios)
+        clauses.append(
+            f"ours stand beside {len(ratios):,} of {len(values):,} published values: {_range_text(ratios)} times as "
+            f"large, {near or 'none'} within {quantities.percent(NEAR)} %"
+        )
+    if ranges:
+        inside = ranges.count("inside")
+        clauses.append(f"ours lie in {inside or 'none'} of {len(ranges):,} published ranges")
+    sentence = "; ".join(clauses)
+    return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
 def _leads(study: Document) -> list[tuple[str, str]]:

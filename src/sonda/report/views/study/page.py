@@ -311,8 +311,10 @@ def _published_panels(study: Document) -> Iterator[Panel]:
     if printed:
         figure, table = published_figure(printed), published_table(printed)
         shown: Block = TableBlock(table) if figure is None else FigureBlock(figure, "published", table)
+        ranges = any(pair.printed["in_range"] for pair in printed)
         grey = f" Grey: {REACHED}." if any(pair.reached for pair in printed) else ""
-        caption = f"Each mark is a printed figure; 1 is as printed.{grey}" if figure is not None else ""
+        drawn = f"Each mark is a printed figure; 1 is as printed.{grey}" if figure is not None else ""
+        caption = f"{drawn} Ranges and bounds have no ratio.".strip() if ranges else drawn
         yield Panel("Published against ours", [shown], caption)
 
 

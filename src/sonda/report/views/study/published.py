@@ -95,7 +95,7 @@ def published_table(printed_pairs: list[Pair]) -> Table:
         (Column("ours", hint="median of the repetitions"), [study_cell(pair.ours) for pair in printed_pairs]),
         (Column("published", hint="with the digits that were printed"),
          [printed_cell(pair.printed) for pair in printed_pairs]),
-        (Column("ours over published", hint="over the nearer end of a printed range; 1 inside of it"),
+        (Column("ours over published", hint="of a printed range, or a bound, whether ours lies in it"),
          [_ratio(pair) for pair in printed_pairs]),
         (Column("published on", right=False), words([pair.machine for pair in printed_pairs])),
     ]  # fmt: skip
@@ -111,7 +111,11 @@ def published_table(printed_pairs: list[Pair]) -> Table:
 
 
 def _ratio(pair: Pair) -> Cell:
-    ratio = pair.printed["ratio"]
+    ratio, in_range = pair.printed["ratio"], str(pair.printed["in_range"])
+    if in_range:
+        bound = not pair.printed["value"]["low"]
+        return Cell(in_range, None, f"ours is {in_range} {'the bound' if bound else 'the range'} that was printed",
+                    tone="quiet" if pair.reached else "")  # fmt: skip
     if ratio is None:
         return Cell(quantities.MISSING, None, str(pair.ours["reason"]), tone="quiet")
     hint, tone = f"{quantities.number(ratio)} times, derived", ""

@@ -1,0 +1,1 @@
+"""A run in trackers of experiments: TensorBoard, MLflow, Weights & Biases."""
