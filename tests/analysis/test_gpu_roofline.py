@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from builders import RunBuilder, with_spans
+from charts import across, name_of, series_of, upright
 from gpu_roofline_cases import ENTRY, FIGURE, MACHINE, gpu_run
 from plain_runs import change_target, machine_of
 from sonda.analysis.device.kernel_roofline import device_roofs, kernel_roofs
@@ -14,6 +15,8 @@ from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
 from sonda.analysis.run_summary import summarise
 from sonda.report.blocks import Detail
+from sonda.report.charts.svg import standalone
+from sonda.report.markup import figure_html
 from sonda.report.section import section_of
 from sonda.report.views.device.roofline import kernel_caption, kernel_roof_fields, kernel_roof_table, kernel_roofline
 from sonda.report.views.steps.view import StepsView
@@ -254,8 +257,8 @@ def test_the_table_has_percent_of_peak_and_of_roof():
 
 def test_measured_roofs_are_solid_and_theoretical_dashed():
     figure = kernel_roofline(list(kernels().values()), device_roofs(machine_of(MACHINE), "cuda:0"))
-    roofs = {line["name"]: line for line in figure["data"] if line.get("meta") == "ceiling"}
-    dashes = {name: line["line"]["dash"] for name, line in roofs.items()}
+    roofs = {name_of(line): line for line in series_of(figure) if line.line}
+    dashes = {name: line.line for name, line in roofs.items()}
     assert dashes == {
         "tf32 peak 400 TFLOP/s": "solid",
         "float32 peak 50.0 TFLOP/s": "solid",
@@ -266,16 +269,16 @@ def test_measured_roofs_are_solid_and_theoretical_dashed():
         "DRAM in theory 5.00 TB/s": "dash",
     }
     # A measured slope ends at the highest measured peak, a theoretical one at the highest theoretical.
-    assert roofs["DRAM 4.00 TB/s"]["y"][1] == 400e12 and roofs["DRAM 4.00 TB/s"]["x"][1] == pytest.approx(100)
-    assert roofs["DRAM in theory 5.00 TB/s"]["y"][-1] == 500e12
+    assert roofs["DRAM 4.00 TB/s"].points[1] == (pytest.approx(100), 400e12)
+    assert upright(roofs["DRAM in theory 5.00 TB/s"])[-1] == 500e12
 
 
 def test_kernels_stand_at_the_intensity_of_each_level():
     figure = kernel_roofline(list(kernels().values()), device_roofs(machine_of(MACHINE), "cuda:0"))
-    marks = {trace["name"]: trace for trace in figure["data"] if trace.get("mode") == "markers"}
-    assert marks["DRAM intensity, compute-bound"]["x"] == pytest.approx([250])
-    assert marks["L2 intensity, compute-bound"]["x"] == pytest.approx([62.5])
-    assert marks["L2 intensity, L2-bound"]["marker"]["symbol"] == "diamond-open"
+    marks = {series.name: series for series in series_of(figure) if series.symbols}
+    assert across(marks["DRAM intensity, compute-bound"]) == pytest.approx([250])
+    assert across(marks["L2 intensity, compute-bound"]) == pytest.approx([62.5])
+    assert marks["L2 intensity, L2-bound"].symbols == ("diamond-open",)
     assert kernel_roofline([], device_roofs(machine_of(MACHINE), "cuda:0")) is None
 
 
@@ -295,7 +298,7 @@ def test_names_with_markup_do_not_reach_the_page():
     evil = [kernel("<script>alert(1)</script>", MS, flops=1e9, flops_single=1e9, dram_bytes=1e6)]
     rows = kernel_roofs(evil, device_roofs(machine_of(MACHINE), "cuda:0"), "float32")
     figure = kernel_roofline(rows, device_roofs(machine_of(MACHINE), "cuda:0"))
-    assert "<script>" not in str(figure)
+    assert "<script>alert" not in figure_html(figure, "roof", "") + standalone(figure)
 
 
 def test_the_document_has_values_with_sources():

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from charts import boxes_of, charts_of
 from interference_cases import MS, experiment, known, pieces
 from plain_runs import change_target
 from sonda.analysis.comparison.runs import compare
@@ -433,7 +434,7 @@ def test_the_document_and_the_page_hold_every_figure(tmp_path):
     assert document["kind"] == "corun" and document["matrix"]["b"]["a"]["value"] == pytest.approx(4.0)
     assert document["together"]["fairness"]["value"] == pytest.approx(0.4)
     page = page_text([summarise(run)], [run])
-    assert "heatmap" in page and "weighted speed-up" in page
+    assert "Slowdown: a row suffers from a column" in page and "weighted speed-up" in page
 
 
 def test_a_slowdown_in_doubt_has_no_colour_on_the_map(tmp_path):
@@ -446,13 +447,15 @@ def test_a_slowdown_in_doubt_has_no_colour_on_the_map(tmp_path):
     found = interference(experiment(tmp_path, measured, names="ab", repeat=3))
     sure, doubtful = found.slowdown("a", "b"), found.slowdown("b", "a")
     assert sure.low > 1 and doubtful.low <= 1 <= doubtful.high
-    (heat,) = section_of(CorunView(found), 0, True).figures
-    trace = heat["data"][0]
-    assert trace["z"][0][1] == pytest.approx(1.0, abs=0.1) and trace["z"][1][0] == 0.0  # log2 of 2 and of 1
-    assert trace["text"][1][0].endswith("not significant") and "not" not in trace["text"][0][1]
-    section = section_of(CorunView(interference(experiment(tmp_path, known))), 0, True)
-    (once,) = section.figures
-    assert {shade for line in once["data"][0]["z"] for shade in line} == {None, 0.0}, "no interval, nothing to be said"
+    (heat,) = charts_of(CorunView(found).full()).values()
+    ((slow, none),) = (boxes.colors for boxes in boxes_of(heat).values())
+    assert heat.scale.color(1.0) != slow != none == heat.scale.color(0.0) or slow == heat.scale.color(1.0)
+    ((sure_text, doubtful_text),) = (boxes.texts for boxes in boxes_of(heat).values())
+    assert doubtful_text.endswith("not significant") and "not" not in sure_text
+    view = CorunView(interference(experiment(tmp_path, known)))
+    section = section_of(view, 0, True)
+    (once,) = charts_of(view.full()).values()
+    assert set(boxes_of(once)[""].colors) == {once.scale.color(0.0)}, "no interval, nothing to be said"
     assert section.html.count("what is not significant, or has no interval, is grey.") == 2
 
 

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from builders import MS, RunBuilder
+from charts import boxes_of, series_of
 from fake_kernel import FakeKernel
 from perf_event_cases import needs_kernel
 from plain_runs import change_target
@@ -31,6 +32,7 @@ from sonda.record.run import Run
 from sonda.record.samples import Sample
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
+from sonda.report.charts.chart import Guide
 from sonda.report.page import page_text
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
 from sonda.report.views.steps.view import StepsView
@@ -389,15 +391,16 @@ def test_the_screen_the_document_and_the_page_show_it() -> None:
 def test_the_figure_marks_the_change_where_its_interval_begins_and_has_the_phases_beneath() -> None:
     figure = outside_figure(of(counted()))
     assert figure is not None
-    assert {shape["x0"] for shape in figure["layout"]["shapes"]} == {2.0}
-    assert figure["layout"]["xaxis"]["title"]["text"] == "time since the program began, s"
-    assert figure["layout"]["xaxis"]["range"] == [0, 4.02]
-    bars = [one for one in figure["data"] if one["type"] == "bar"]
-    assert [one["name"] for one in bars] == ["data", "forward", "other"]
-    assert bars[0]["width"] == pytest.approx([0.1] * 40 + [0.02])
-    assert bars[1]["x"][25] == pytest.approx(2.55) and bars[1]["y"][25] == pytest.approx(60)
-    lines = [one for one in figure["data"] if one["type"] == "scatter"]
-    assert len(lines) == 3 and all(len(one["x"]) == 41 for one in lines)
+    assert {mark.at for mark in figure.marks if isinstance(mark, Guide)} == {2.0}
+    assert figure.x.title == "time since the program began, s"
+    assert figure.x.ends == (0, 4.02)
+    bars = boxes_of(figure)
+    assert list(bars) == ["data", "forward", "other"]
+    assert [strip.right - strip.left for strip in figure.strips] == pytest.approx([0.1] * 40 + [0.02])
+    forward = {round((left + right) / 2, 3): high - low for left, right, low, high in bars["forward"].places}
+    assert forward[2.55] == pytest.approx(60)
+    lines = series_of(figure)
+    assert len(lines) == 3 and all(len(line.points) == 41 for line in lines)
 
 
 def test_a_program_without_phases_has_none_beneath() -> None:
@@ -406,5 +409,4 @@ def test_a_program_without_phases_has_none_beneath() -> None:
     found = of(run)
     figure = outside_figure(found)
     assert found.phases == {} and figure is not None
-    assert "yaxis" not in figure["layout"] and all(one["type"] == "scatter" for one in figure["data"])
-    assert figure["layout"]["xaxis"]["anchor"] == "y4", "below the last of three panels"
+    assert len(figure.fields) == 3 and not boxes_of(figure)

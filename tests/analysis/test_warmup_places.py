@@ -11,6 +11,7 @@ from builders import RunBuilder
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.report import figures
+from sonda.report.charts.chart import Shade
 from sonda.report.views.steps.figure_data import steps_table
 from sonda.report.views.steps.view import StepsView
 
@@ -45,9 +46,10 @@ def test_table_and_picture_mark_them_where_they_are(part: PartSummary) -> None:
     figure = figures.phases_over_steps(part)
     assert figure is not None
     # Steps are numbered from 1, and each is as wide as 1.
-    assert [(one["x0"], one["x1"]) for one in figure["layout"]["shapes"]] == [(0.5, 1.5), (6.5, 8.5)]
-    # The word begins with the first of them.
-    assert [(one["x"], one["xanchor"]) for one in figure["layout"]["annotations"]] == [(0.5, "left")]
+    shades = [mark for mark in figure.marks if isinstance(mark, Shade)]
+    assert [(one.first, one.last) for one in shades] == [(0.5, 1.5), (6.5, 8.5)]
+    # The word stands in the first of them.
+    assert [one.text for one in shades] == ["warm-up", ""]
 
 
 def test_the_document_names_them(summary: Summary) -> None:

@@ -12,7 +12,7 @@ from builders import stepped
 from sonda.record.run import write_run
 from sonda.record.samples import Sample
 
-HEAVY = ("torch", "pyarrow", "plotly", "numba", "numpy", "rich")
+HEAVY = ("torch", "pyarrow", "numba", "numpy", "rich")
 
 
 def imported(program: str, *arguments: str) -> tuple[set[str], str]:
@@ -50,7 +50,7 @@ def test_a_listing_loads_no_analysis(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SONDA_HOME", str(tmp_path))
     imported(CONSOLE, "ls")
     names, said = imported(CONSOLE, "ls")
-    assert "rich" in names and not names & {"torch", "pyarrow", "plotly", "numba", "numpy"}
+    assert "rich" in names and not names & {"torch", "pyarrow", "numba", "numpy"}
     assert "complete" in said
 
 

@@ -98,24 +98,40 @@ class PageReader(HTMLParser):
     """Headings, rows of tables and digests of figures, a line each."""
 
     KEPT = ("h1", "h2", "h3", "caption", "th", "td", "summary")
+    DRAWN = ("figure", "icicle")
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
         self._row: list[str] = []
         self._text: list[str] | None = None
-        self._script = ""
+        self._script = False
+        self._figure = ""
+        self._drawn: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "script":
-            about = dict(attrs)
-            self._script = (about.get("id") or "") if about.get("type") == "application/json" else "code"
+        about = dict(attrs)
+        if tag == "div" and about.get("class") in self.DRAWN:
+            self._figure, self._drawn = about.get("id") or "", []
+        elif self._figure:
+            self._drawn.append(self.get_starttag_text() or "")
+        elif tag == "script":
+            self._script = True
         elif tag in self.KEPT:
             self._text = []
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "script":
-            self._script = ""
+        if self._figure:
+            # Fields of a tree are elements of their own inside of it.
+            inside = sum(piece.startswith("<div") for piece in self._drawn) - self._drawn.count("</div>")
+            if tag == "div" and not inside:
+                digest = sha256("".join(self._drawn).encode()).hexdigest()[:16]
+                self.lines.append(f"figure {self._figure} {digest}")
+                self._figure = ""
+            else:
+                self._drawn.append(f"</{tag}>")
+        elif tag == "script":
+            self._script = False
         elif tag in ("th", "td") and self._text is not None:
             self._row.append(" ".join("".join(self._text).split()))
             self._text = None
@@ -127,29 +143,10 @@ class PageReader(HTMLParser):
             self._text = None
 
     def handle_data(self, data: str) -> None:
-        if self._script and self._script != "code":
-            self.lines += [f"data {self._script}: {line}" for line in _digests(data)]
+        if self._figure:
+            self._drawn.append(data)
         elif not self._script and self._text is not None:
             self._text.append(data)
-
-
-def _digests(data: str) -> Iterator[str]:
-    document = json.loads(data)
-    for part in document if isinstance(document, list) else [document]:
-        place = part.get("place", "") if isinstance(part, dict) else ""
-        yield f"{place} {sha256(json.dumps(_rounded(part), sort_keys=True).encode()).hexdigest()[:16]}".strip()
-
-
-def _rounded(value: object) -> object:
-    """Numbers to nine digits: another processor's vector units give others after the fourteenth."""
-    match value:
-        case float():
-            return float(f"{value:.9g}")
-        case list():
-            return [_rounded(part) for part in value]
-        case dict():
-            return {key: _rounded(part) for key, part in value.items()}
-    return value
 
 
 def carry_out(words: Sequence[str], width: int) -> str:

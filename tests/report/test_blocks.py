@@ -35,13 +35,17 @@ from sonda.report.blocks import (
     saved_paragraph,
     stack_parts,
 )
+from sonda.report.charts.chart import Axis, Chart, ColorScale, Guide, Plot
+from sonda.report.charts.icicle import Icicle, Slab
 from sonda.report.markup import blocks_html
 from sonda.report.notebook import render_fragment
 from sonda.report.screen import render
 from sonda.report.table import Cell, Column, build
 
 TABLE = build([(Column("<layer>", right=False), [Cell("<conv>")]), (Column("ms"), [Cell("1.5", 1.5)])], "times")
-FIGURE = {"data": [], "layout": {"height": 100}}
+FIGURE = Chart(Axis(names=("a",)), (Plot(Axis("<ms>"), (Guide(0.0),)),), 100)
+SLAB = Slab("<conv>", ("100 %", "50 %"), "<conv>, 2 ms", "#ffffff", 0, ((0.0, 1.0), (0.0, 0.5)))
+TREE = Icicle({"": [SLAB]}, ("time", "bytes"), ColorScale("", ("#ffffff", "#000000"), 0, 1))
 EVERY: list[tuple[Block, list[str]]] = [
     (Gap(), []),
     (Heading("<mlp>", "on 2 cores"), ["<mlp>", "on 2 cores"]),
@@ -50,7 +54,7 @@ EVERY: list[tuple[Block, list[str]]] = [
     (Advice([Suggestion("more threads", "--threads 2", "1.63x (measured)")]), ["--threads 2", "1.63x (measured)"]),
     (TableBlock(TABLE), ["<layer>", "<conv>", "1.5"]),
     (FigureBlock(FIGURE, "bars", TABLE), ["<conv>", "1.5"]),
-    (Tree(FIGURE, "tree", TableBlock(TABLE, place="layers"), ["time"], [("memory", "#000")]), ["<conv>", "1.5"]),
+    (Tree(TREE, "tree", TableBlock(TABLE, place="layers")), ["<conv>", "1.5"]),
     (Numbers([Number("<busy>", "97 %", "97 %, derived")]), ["<busy>", "97 %"]),
     (Numbers([Number("step", "2 ms", "2 ms, measured", "±1 %")], "facts"), ["step", "2 ms", "±1 %"]),
     (Facts("Machine", [("<cpu>", "two & a half")]), ["Machine", "<cpu>", "two & a half"]),
@@ -80,7 +84,7 @@ def test_a_terminal_renders_any_block(block: Block, words: list[str]) -> None:
 @pytest.mark.parametrize(("block", "words"), EVERY, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("notebook", [False, True])
 def test_page_and_notebook_render_any_block(block: Block, words: list[str], notebook: bool) -> None:
-    html = render_fragment([block]) if notebook else blocks_html([block], "run0", [])
+    html = render_fragment([block]) if notebook else blocks_html([block], "run0")
     shown = re.sub(r"<style>.*</style>", "", html, flags=re.DOTALL)
     for word in words:
         assert word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in shown, shown
@@ -116,29 +120,26 @@ def test_parts_of_a_bar_are_named_up_to_six_and_add_up() -> None:
 
 
 def test_figures_and_tables_of_a_section_have_its_place_in_their_ids() -> None:
-    drawn: list[dict[str, object]] = []
-    tree = Tree(FIGURE, "tree", TableBlock(TABLE, place="layers"), ["time", "bytes"], flat=True)
-    html = blocks_html([FigureBlock(FIGURE, "bars"), Panel("Layers", [tree])], "run3", drawn)
-    assert [one["place"] for one in drawn] == ["run3bars", "run3tree"]
-    assert drawn[1]["table"] == "run3layers" and '<table id="run3layers"' in html
+    tree = Tree(TREE, "tree", TableBlock(TABLE, place="layers"), flat=True)
+    html = blocks_html([FigureBlock(FIGURE, "bars"), Panel("Layers", [tree])], "run3")
+    assert re.findall(r'class="(?:figure|icicle)" id="(.*?)"', html) == ["run3bars", "run3tree"]
+    assert '<table id="run3layers"' in html
     assert 'data-flat="run3layers"' in html and html.count('name="run3tree"') == 2
 
 
 def test_only_a_number_with_a_hint_can_be_walked_to() -> None:
-    html = blocks_html([Numbers([Number("step", "2 ms", "measured"), Number("runs", "3")], "facts")], "", [])
+    html = blocks_html([Numbers([Number("step", "2 ms", "measured"), Number("runs", "3")], "facts")], "")
     assert html.count("tabindex") == 1 and "<div><dt>runs</dt><dd>3</dd></div>" in html
 
 
 def test_a_figure_that_cannot_be_drawn_says_why() -> None:
-    drawn: list[dict[str, object]] = []
     assert "Nothing to draw: no step was seen." in blocks_html([FigureBlock(None, "bars", absent="no step was seen")],
-                                                               "", drawn)  # fmt: skip
-    assert drawn == []
+                                                               "")  # fmt: skip
 
 
 @pytest.mark.parametrize(("alone", "element"), [(True, "h1"), (False, "h2")])
 def test_the_first_heading_of_a_page_is_the_only_run_of_it(alone: bool, element: str) -> None:
-    html = blocks_html([Heading("mlp"), Heading("train", level=2), Heading("Energy", level=3)], "", [], alone)
+    html = blocks_html([Heading("mlp"), Heading("train", level=2), Heading("Energy", level=3)], "", alone)
     assert re.findall(r"<(h\d)>", html) == [element, "h2", "h3"]
 
 
@@ -147,7 +148,7 @@ def test_an_answer_has_what_to_try_and_what_makes_it_doubtful() -> None:
     assert render([found], 80, False).split("\n") == [
         "  B slows A", "  Try: fewer threads", "  ! noisy",
     ]  # fmt: skip
-    assert "What to try" not in blocks_html([answer(Remark("B slows A"))], "", [])
+    assert "What to try" not in blocks_html([answer(Remark("B slows A"))], "")
 
 
 def test_saved_runs_are_named_as_they_are_typed() -> None:

@@ -21,9 +21,10 @@ from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
 from sonda.analysis.corun.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
-from sonda.report.display import PLOTLY, Layers, StepPhases, display_interference
+from sonda.report.charts.chart import Axis, Chart, Plot, Points
+from sonda.report.charts.svg import LETTER, WIDE, standalone
+from sonda.report.display import Layers, StepPhases, display_interference
 from sonda.report.palette import SYMBOLS
-from sonda.report.svg import HEIGHT, LETTER, TOP, WIDTH, svg
 from sonda.report.words import describe
 
 NOTEBOOK = REPOSITORY / "examples" / "07_notebook" / "training.ipynb"
@@ -59,7 +60,7 @@ def test_its_layers_are_a_table_with_units_and_sources(shown):
 @pytest.mark.slow
 def test_its_roofline_is_a_drawing(shown):
     bundle = shown[5]
-    assert {PLOTLY, "image/svg+xml", "text/plain"} <= bundle.keys()
+    assert {"image/svg+xml", "text/plain"} <= bundle.keys()
     drawing = ElementTree.fromstring(bundle["image/svg+xml"])
     marks = [one for one in drawing.iter() if one.find(f"{SVG}title") is not None]
     assert any("Linear" in (one.findtext(f"{SVG}title") or "") for one in marks)
@@ -217,44 +218,42 @@ def corners(drawing):
 
 
 def test_every_point_and_roof_lies_inside_the_drawing():
-    found = corners(ElementTree.fromstring(svg(Profile(trained()).roofline().figure)))
+    drawing = ElementTree.fromstring(standalone(Profile(trained()).roofline().figure))
+    found = corners(drawing)
     assert found
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for shape in found for x, y in shape)
+    height = float(drawing.get("height"))
+    assert all(0 <= x <= WIDE and 0 <= y <= height for shape in found for x, y in shape)
 
 
 def test_every_limit_is_drawn_in_a_shape_of_its_own_and_named_inside_the_drawing():
     """Colours are never alone, and eleven names need more than a line."""
-    axis = {"title": {"text": ""}, "tickvals": [], "ticktext": [], "range": [0.0, 2.0]}
-    points = [
-        {"type": "scatter", "mode": "markers", "name": f"mostly {name}", "x": [10.0], "y": [10.0], "text": [name],
-         "marker": {"color": "#000000", "symbol": symbol, "size": [20.0]}}
+    points = tuple(
+        Points(
+            f"mostly {name}", "#000000", ((10.0, 10.0),), symbols=(symbol,), sizes=(20.0,), hints=(f"mostly {name}",)
+        )
         for name, symbol in SYMBOLS.items()
-    ]  # fmt: skip
-    drawing = ElementTree.fromstring(svg({"data": points, "layout": {"xaxis": axis, "yaxis": axis}}))
-    marks = [one for one in drawing if one.find(f"{SVG}title") is not None]
+    )
+    chart = Chart(Axis(log=True, ends=(1.0, 100.0)), (Plot(Axis(log=True, ends=(1.0, 100.0)), points),), 300)
+    drawing = ElementTree.fromstring(standalone(chart))
+    marks = [one for one in drawing.iter() if one.find(f"{SVG}title") is not None]
     forms = [(one.tag, one.get("points") or "") for one in marks]
     assert len(marks) == len(set(forms)) == len(SYMBOLS)
-    top, height = (float(drawing.get("viewBox").split()[at]) for at in (1, 3))
+    middle = float(marks[0].get("cy") or marks[0].get("points").split(",")[1].split()[0])
     names = [one for one in drawing.iter(f"{SVG}text") if (one.text or "").startswith("mostly")]
     assert len(names) == len(SYMBOLS) and len({one.get("y") for one in names}) > 1
     for one in names:
-        assert float(one.get("x")) + LETTER * len(one.text) <= WIDTH and top < float(one.get("y")) < TOP
-    assert height == float(drawing.get("height")) == HEIGHT - top
+        assert float(one.get("x")) + LETTER * len(one.text) <= WIDE and 0 < float(one.get("y")) < middle
 
 
 def test_a_point_stands_where_its_numbers_say():
-    axis = {"title": {"text": ""}, "tickvals": [], "ticktext": []}
-    point = {
-        "type": "scatter", "mode": "markers", "name": "", "x": [10.0], "y": [100.0], "text": ["a<br>b"],
-        "marker": {"color": "#000000", "symbol": "circle", "size": [10.0]},
-    }  # fmt: skip
-    figure = {
-        "data": [point],
-        "layout": {"xaxis": {**axis, "range": [0.0, 2.0]}, "yaxis": {**axis, "range": [1.0, 3.0]}},
-    }
-    mark = next(ElementTree.fromstring(svg(figure)).iter(f"{SVG}circle"))
-    # Both in the middle of their decades: between 108 and 744 px across, between 392 and 40 px up.
-    assert (mark.get("cx"), mark.get("cy"), mark.get("r")) == ("426.0", "216.0", "5.0")
+    point = Points("", "#000000", ((10.0, 100.0), (1.0, 10.0), (100.0, 1000.0)), symbols=("circle",), sizes=(10.0,),
+                   hints=("a\nb", "", ""))  # fmt: skip
+    figure = Chart(Axis(log=True, ends=(1.0, 100.0)), (Plot(Axis(log=True, ends=(10.0, 1000.0)), (point,)),), 300)
+    mark, low, high = ElementTree.fromstring(standalone(figure)).iter(f"{SVG}circle")
+    # In the middle between the corners of the field, which is 300 px high.
+    for name in ("cx", "cy"):
+        assert float(mark.get(name)) == pytest.approx((float(low.get(name)) + float(high.get(name))) / 2, abs=0.1)
+    assert float(low.get("cy")) - float(high.get("cy")) == 300 and mark.get("r") == "5"
     assert mark.findtext(f"{SVG}title") == "a\nb"
 
 
@@ -263,4 +262,4 @@ def test_names_that_are_markup_stay_text():
     profile.__dict__["summary"] = examples.hostile()
     html = displayed(profile.layers)["text/html"]
     assert "<b>bold" not in html and "<img" not in html and "&lt;b&gt;bold&lt;/b&gt;" in html
-    ElementTree.fromstring(svg(profile.roofline().figure))
+    ElementTree.fromstring(standalone(profile.roofline().figure))

@@ -49,11 +49,11 @@ class Read(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         kinds = (given.get("class") or "").split()
-        if tag == "div":
+        if tag in ("div", "details"):
             self.divs.append((" ".join(kinds), given.get("id") or ""))
             if "panel" in kinds:
                 self.panels.append(([], []))
-            if "figure" in kinds:
+            if {"figure", "icicle"} & set(kinds):
                 self.figures += 1
                 self.panels[-1][0].append(given.get("id") or "")
         elif tag == "table":
@@ -70,7 +70,7 @@ class Read(HTMLParser):
         self.text += data
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "div":
+        if tag in ("div", "details"):
             kinds, _ = self.divs.pop()
             if "panel" in kinds.split():
                 figures, tables = self.panels.pop()

@@ -9,6 +9,7 @@ import pytest
 
 import report_examples as examples
 from builders import MS, RunBuilder
+from charts import boxes_of, series_of
 from plain_runs import run_info
 from sonda.analysis.energy.run import STRETCHES, phases_beneath
 from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary
@@ -16,6 +17,7 @@ from sonda.analysis.findings import Remark
 from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
+from sonda.report.charts.chart import Boxes
 from sonda.report.labels import plain
 from sonda.report.markup import STATIC, blocks_html, table_html
 from sonda.report.provenance import lacking_table, origin_blocks
@@ -64,12 +66,12 @@ def test_regions_stand_beneath_where_there_are_no_phases() -> None:
 def test_power_is_drawn_over_the_phases_and_a_model_is_dotted() -> None:
     figure = power_figure(metered(Beneath((0.0, 1.0), 1.0, {"forward": (0.25, 1.0)})))
     assert figure is not None
-    cpu, gpu, forward = figure["data"]
-    assert (cpu["line"]["dash"], gpu["line"]["dash"]) == ("solid", "dot")
-    assert (forward["yaxis"], forward["x"], forward["y"]) == ("y2", [0.5, 1.5], [25.0, 100.0])
-    assert figure["layout"]["yaxis"]["domain"][0] > figure["layout"]["yaxis2"]["domain"][1]
+    cpu, gpu = series_of(figure)
+    assert (cpu.line, gpu.line) == ("solid", "dot")
+    assert [mark.name for mark in figure.fields[1].marks if isinstance(mark, Boxes)] == ["forward"]
+    assert boxes_of(figure)["forward"].places == ((0.0, 1.0, 0.0, 25.0), (1.0, 2.0, 0.0, 100.0))
     bare = power_figure(metered(None))
-    assert bare is not None and "yaxis2" not in bare["layout"]
+    assert bare is not None and len(bare.fields) == 1
 
 
 def spent(*energies: Value) -> EnergySummary:
@@ -84,8 +86,8 @@ def spent(*energies: Value) -> EnergySummary:
 def test_only_energy_with_bounds_has_a_line_of_bounds() -> None:
     figure = energy_bars(spent(Value(300.0, "J", "measured", 290.0, 320.0), Value(50.0, "J", "derived")))
     assert figure is not None
-    lines = figure["data"][0]["error_x"]
-    assert (lines["arrayminus"], lines["array"]) == ([10.0, None], [20.0, None])
+    (lines,) = series_of(figure)
+    assert lines.intervals == ((290.0, 320.0), None)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +100,10 @@ def test_only_energy_with_bounds_has_a_line_of_bounds() -> None:
     ],
 )  # fmt: skip
 def test_the_caption_of_energy_tells_of_what_is_drawn(energy: Value, said: str) -> None:
-    html = blocks_html(energy_panels(spent(energy)), "run0", [])
+    html = blocks_html(energy_panels(spent(energy)), "run0")
     assert f">{said}EDP is energy times time.<" in html
     assert "dotted lines are a model&#x27;s" in html  # of the power of the GPU
-    solid = blocks_html(energy_panels(replace(spent(energy), estimated=frozenset())), "run0", [])
+    solid = blocks_html(energy_panels(replace(spent(energy), estimated=frozenset())), "run0")
     assert "Mean power between readings.<" in solid
 
 
@@ -197,7 +199,7 @@ def test_a_cell_is_estimated_by_its_own_words_only() -> None:
 def test_what_observing_costs_has_units_and_the_source_of_each() -> None:
     overhead = {"span_ns": 4706.4, "spans_per_step": 23.43, "step_share": 0.000513}
     info = run_info(id="7f3a", created="2026-11-16", status="complete", overhead=overhead)
-    html = blocks_html(origin_blocks(examples.training(), info), "run0", [])
+    html = blocks_html(origin_blocks(examples.training(), info), "run0")
     for name, said in (("span", "4.71 µs, measured"), ("spans per step", "23.4, counted"),
                        ("step share", "0.05 %, derived")):  # fmt: skip
         assert f"<th>observing: {name}</th><td>{said}</td>" in html

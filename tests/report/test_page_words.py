@@ -53,16 +53,16 @@ def test_words_are_found_in_what_is_read_and_as_words() -> None:
     assert [word for word, _ in study_words("cycles", [], simulated=False)] == ["source"]
 
 
-def test_a_layer_that_is_a_number_is_shown_with_its_type() -> None:
+def test_a_layer_is_shown_with_its_type() -> None:
     made = [("", "Sequential"), ("0", "Linear"), ("1", "ReLU"), ("head", "Linear"), ("head.10", "Linear")]
     rows = tuple(
         examples.layer(path, name, 1e6, 1e6, 1e6, 1e6, 1e6, 1e7, leaf=path not in ("", "head")) for path, name in made
     )
     part = replace(examples.training_part(), layers=rows)
-    figure = layer_icicle(rows, measures_of(part), {})
+    figure = layer_icicle(rows, measures_of(part))
     assert figure is not None
-    labels = figure["measures"][0]["views"][""]["labels"]
-    assert labels == ["(Sequential)", "0 Linear", "1 ReLU", "head", "10 Linear"]
+    labels = [slab.label for slab in figure.slabs if slab.label != "in no layer"]
+    assert labels == ["Sequential", "0 Linear", "1 ReLU", "head Linear", "10 Linear"]
 
 
 RAW = re.compile(r"_|@|(?<![A-Za-z])(edp|ipc|mpki|cpu|dram|loadgen|speedup|amdahl|theory)(?![A-Za-z])")

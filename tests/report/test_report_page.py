@@ -7,20 +7,23 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 import report_examples as examples
+from charts import across, boxes_of, heights, name_of, series_of, upright
 from plain_runs import run_info
 from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
 from sonda.report import figures
+from sonda.report.charts.chart import Area, Boxes, Shade
 from sonda.report.page import page_text, write_page
 from sonda.report.section import render_section
 from sonda.report.views.compare.rooflines import RooflineTarget, rooflines, targets_panels
 from sonda.report.views.steps.layers import layer_icicle, measures_of
+from sonda.report.views.steps.tables import layer_table
 
 
 class Elements(HTMLParser):
@@ -91,17 +94,17 @@ def test_a_page_asks_for_nothing_outside_of_itself(pages: dict[str, str], name: 
     assert policy is not None and policy.startswith("default-src 'none';") and "http" not in policy
 
 
-def test_plotly_may_not_offer_to_upload_figures(pages: dict[str, str]) -> None:
-    own = Elements(pages["one"]).scripts[-1]
-    assert "showSendToCloud: false" in own
-    assert "sendChartToCloud" not in own
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_small(pages: dict[str, str], name: str) -> None:
+    assert len(pages[name].encode()) < 1_000_000
 
 
 def test_names_that_would_act_are_text(pages: dict[str, str]) -> None:
     elements = Elements(pages["hostile"])
     tags = {tag for tag, _ in elements.tags}
     assert not tags & {"img", "i", "b", "u", "s"}
-    assert len(elements.scripts) == 4  # data, tables, Plotly, figures
+    figures = sum(attributes.get("class") in ("figure", "icicle") for _, attributes in elements.tags)
+    assert len(elements.scripts) == figures + 1  # the hints of each figure, and the page's own
     for _, attributes in elements.tags:
         assert not any(name.startswith("on") for name in attributes)
     text = "".join(elements.texts)
@@ -110,27 +113,22 @@ def test_names_that_would_act_are_text(pages: dict[str, str]) -> None:
     assert "\x1b" not in pages["hostile"]
 
 
-def test_the_data_of_the_figures_is_json_with_escaped_labels(pages: dict[str, str]) -> None:
-    data = json.loads(Elements(pages["hostile"]).scripts[0])
-    tree = next(figure for figure in data if "measures" in figure)
-    labels = tree["measures"][0]["views"][""]["labels"]
-    assert "&lt;b&gt;bold&lt;/b&gt;" in labels
-    assert not [text for figure in data for text in _texts(figure) if re.search(r"<(?!/?b>|br>|extra>|/extra>)", text)]
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-    return [text for item in items for text in _texts(item)]
+def test_every_mark_has_its_hint_and_every_hint_its_marks(pages: dict[str, str]) -> None:
+    scripts = Elements(pages["hostile"]).scripts[:-1]
+    assert "<b>bold</b>" in "".join(map(str, json.loads(scripts[0]))), "hints are data that a script shows as text"
+    for figure in re.findall(r'<div class="(?:figure|icicle)".*?</script>', pages["one"], re.DOTALL):
+        hints = json.loads(re.findall(r'class="hints">(.*?)</script>', figure, re.DOTALL)[0])
+        assert {int(number) for number in re.findall(r'data-h="(\d+)"', figure)} == set(range(len(hints)))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_figure_is_one_that_plotly_knows(pages: dict[str, str], name: str) -> None:
-    import plotly.graph_objects as go
-
-    for figure in json.loads(Elements(pages[name]).scripts[0]):
-        go.Figure({"data": figure["data"], "layout": figure["layout"]})
+def test_every_figure_is_well_formed(pages: dict[str, str], name: str) -> None:
+    drawings = re.findall(r"<svg.*?</svg>", pages[name], re.DOTALL)
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            assert 0 <= float(text.attrib["x"]) <= width and 0 < float(text.attrib["y"]) <= height, text.text
 
 
 def test_numbers_carry_their_source_and_interval(pages: dict[str, str]) -> None:
@@ -140,15 +138,15 @@ def test_numbers_carry_their_source_and_interval(pages: dict[str, str]) -> None:
     assert "missing: no operation was counted in this phase" in titles
 
 
-def test_the_verdict_stands_on_top_with_its_numbers_and_what_to_try(pages: dict[str, str]) -> None:
+def test_verdict_remedies_and_times_stand_on_top_and_all_else_below(pages: dict[str, str]) -> None:
     elements = Elements(pages["one"])
     text = "".join(elements.texts)
     order = [
         text.index(said)
         for said in (
-            "Compute-bound in the convolutions", "part of the step ", "Then memory-bound", "What to try",
+            "Compute-bound in the convolutions", "part of the step ", "What to try",
             "with --try Sonda tries them", "--channels-last", "1.12x (measured, ±2 %)", "time of a step",
-            "Phases of a step",
+            "Where the time goes", "of its roof", "Then memory-bound", "Phases of a step",
         )
     ]  # fmt: skip
     assert order == sorted(order)
@@ -161,23 +159,31 @@ def test_the_verdict_stands_on_top_with_its_numbers_and_what_to_try(pages: dict[
     ]
 
 
-def test_missing_figures_say_why(pages: dict[str, str]) -> None:
+def test_a_page_has_no_panel_with_nothing_in_it(pages: dict[str, str]) -> None:
     text = "".join(Elements(pages["one step, nothing counted"]).texts)
-    assert "Nothing to draw: no layer was seen." in text
-    assert "Nothing to draw: no layer has FLOPs, bytes and time." in text
+    assert "Nothing to draw" not in text and "Roofline" not in text
 
 
 def test_phases_over_steps_are_the_recorded_times_and_warm_up_is_shaded() -> None:
     part = examples.training_part(steps=4, warmup=2)
     figure = figures.phases_over_steps(part)
     assert figure is not None
-    forward = next(trace for trace in figure["data"] if trace["name"] == "forward")
-    assert forward["x"] == [1, 2, 3, 4, 5, 6]
+    forward = boxes_of(figure)["forward"]
+    assert [(left + right) / 2 for left, right, _, _ in forward.places] == [1, 2, 3, 4, 5, 6]
     # ms or s, whichever the axis says
-    factor = {"time, ms": 1e6, "time, s": 1e9}[figure["layout"]["yaxis"]["title"]["text"]]
-    assert [y * factor for y in forward["y"]] == pytest.approx(list(part.phase_steps["forward"]))
-    shade = figure["layout"]["shapes"][0]
-    assert (shade["x0"], shade["x1"]) == (0.5, 2.5)
+    factor = {"time, ms": 1e6, "time, s": 1e9}[figure.fields[0].y.title]
+    assert [height * factor for height in heights(forward)] == pytest.approx(list(part.phase_steps["forward"]))
+    (shade,) = (mark for mark in figure.marks if isinstance(mark, Shade))
+    assert (shade.first, shade.last) == (0.5, 2.5)
+
+
+def test_a_long_warm_up_leaves_room_for_the_other_steps() -> None:
+    """A first step of 100 times the others goes on above the picture: three times the longest timed step."""
+    durations, phases = (1e9, 1e7, 1e7, 1e7), {"forward": (1e9, 1e7, 1e7, 1e7)}
+    part = replace(examples.training_part(), durations=durations, phase_steps=phases, warmup=1)
+    figure = figures.phases_over_steps(part)
+    assert figure is not None and figure.fields[0].y.ends == (0, pytest.approx(1.15 * 30))
+    assert figures.steps_caption(part).endswith("those of warm-up go on above the picture.")
 
 
 def test_long_runs_are_drawn_as_means_of_neighbours() -> None:
@@ -186,11 +192,11 @@ def test_long_runs_are_drawn_as_means_of_neighbours() -> None:
     part = replace(examples.training_part(), durations=(1e6,) * count, phase_steps=times)
     figure = figures.phases_over_steps(part)
     assert figure is not None
-    trace = figure["data"][0]
-    assert trace["type"] == "scatter"
-    assert len(trace["x"]) == len(trace["y"]) == 3334  # groups of 3
-    assert (trace["x"][0], trace["x"][-1]) == (2.0, 10_000.5)
-    assert figure["layout"]["xaxis"]["title"]["text"] == "step (means of 3 neighbours)"
+    (area,) = (mark for mark in figure.marks if isinstance(mark, Area))
+    assert len(area.across) == len(area.high) == 770  # groups of 13
+    assert (area.across[0], area.across[-1]) == (7.0, 9999.5)
+    assert area.high[0] == pytest.approx(6e-6), "the mean of 0 to 12 ns, in ms"
+    assert figure.x.title == "step (means of 13 neighbours)"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +205,7 @@ def test_long_runs_are_drawn_as_means_of_neighbours() -> None:
         (200, 3, "One bar for every step, in the order in which they ran; shaded ones are warm-up and count nowhere."),
         (200, 0, "One bar for every step, in the order in which they ran."),
         (201, 0, "Every step as a part of the area, in the order in which they ran."),
-        (10_001, 0, "Every 3 neighbouring steps by their mean, in the order in which they ran."),
+        (10_001, 0, "Every 13 neighbouring steps by their mean, in the order in which they ran."),
     ],
 )
 def test_the_caption_of_steps_says_how_they_are_drawn(count: int, warmup: int, said: str) -> None:
@@ -208,9 +214,9 @@ def test_the_caption_of_steps_says_how_they_are_drawn(count: int, warmup: int, s
     assert figures.steps_caption(part) == said
     figure = figures.phases_over_steps(part)
     assert figure is not None
-    assert (figure["data"][0]["type"] == "bar") == ("bar" in said)
-    assert ("shapes" in figure["layout"]) == ("shaded" in said)
-    assert ("mean of 3 steps" in figure["data"][0]["hovertemplate"]) == ("mean" in said)
+    assert isinstance(figure.marks[0], Boxes) == ("bar" in said)
+    assert any(isinstance(mark, Shade) for mark in figure.marks) == ("shaded" in said)
+    assert figure.strips[0].hint.startswith("steps 1 to 13, mean") == ("mean" in said)
 
 
 def test_a_roofline_without_ceilings_or_with_too_many_layers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,12 +233,12 @@ def test_the_roofline_meets_at_the_ridge_and_points_lie_where_the_numbers_say() 
     lines = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
     figure = figures.roofline([row], lines)
     assert figure is not None
-    peak, dram, points = figure["data"]
-    assert peak["x"][0] == dram["x"][1] == 2.5  # 50 GFLOP/s over 20 GB/s
-    assert peak["y"] == [5e10, 5e10] and dram["y"][1] == 5e10
-    assert dram["y"][0] == pytest.approx(dram["x"][0] * 2e10)
-    assert points["x"] == [5.0]  # 50 MFLOP over 10 MB
-    assert points["y"] == [2.5e10]  # 50 MFLOP in 2 ms
+    peak, dram, points = series_of(figure)
+    assert across(peak)[0] == across(dram)[1] == 2.5  # 50 GFLOP/s over 20 GB/s
+    assert upright(peak) == [5e10, 5e10] and upright(dram)[1] == 5e10
+    ((left, low), _) = filter(None, dram.points)
+    assert low == pytest.approx(left * 2e10)
+    assert points.points == ((5.0, 2.5e10),)  # 50 MFLOP over 10 MB, in 2 ms
 
 
 def test_the_roofline_needs_flops_and_stands_without_ceilings() -> None:
@@ -240,7 +246,7 @@ def test_the_roofline_needs_flops_and_stands_without_ceilings() -> None:
     assert figures.roofline([silent], ()) is None
     assert figures.roofline([], ()) is None
     alone = figures.roofline([examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)], ())
-    assert alone is not None and len(alone["data"]) == 1
+    assert alone is not None and len(alone.marks) == 1
 
 
 def test_what_the_run_knows_is_on_the_page(tmp_path: Path) -> None:
@@ -268,11 +274,17 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_big_trees_are_folded() -> None:
     part = wide(5000).parts[0]
-    tree = layer_icicle(part.layers, measures_of(part), {})
+    tree = layer_icicle(part.layers, measures_of(part))
     assert tree is not None
-    for measure in tree["measures"]:
-        assert all(len(view["ids"]) <= 2000 for view in measure["views"].values())
-        assert sum(name.startswith("n") for view in measure["views"].values() for name in view["ids"]) == 5001
+    assert all(len(slabs) <= 301 for slabs in tree.views.values())
+    slabs = [slab for slabs in tree.views.values() for slab in slabs]
+    assert len(slabs) <= 1001 and {slab.view for slab in slabs} - {""} == set(tree.views) - {""}
+    # The slowest ones are in sight, and what is left out is counted.
+    assert any(slab.label == "l4999 Linear" for slab in tree.slabs)
+    last = [slab for slab in slabs if slab.label.endswith("smaller layers")][-1]
+    assert last.hint.endswith("the table has them")
+    shown = sum(slab.label.endswith("Linear") for slab in slabs)
+    assert shown + int(last.label.split()[0].replace(",", "")) == 5000
 
 
 def test_several_targets_share_one_roofline() -> None:
@@ -280,15 +292,15 @@ def test_several_targets_share_one_roofline() -> None:
     slow = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
     fast = (("peak", Value(2e11, "FLOP/s", "measured")), ("DRAM", Value(4e10, "B/s", "measured")))
     figure = rooflines([RooflineTarget("cpu/1", [row], slow), RooflineTarget("cpu/2", [row, row], fast)])
-    roofs = [trace for trace in figure["data"] if trace["mode"] == "lines+text"]
-    assert [trace["name"] for trace in roofs] == [
+    roofs = [series for series in series_of(figure) if series.line]
+    assert [name_of(roof) for roof in roofs] == [
         "cpu/1: peak 50.0 GFLOP/s", "cpu/1: DRAM 20.0 GB/s", "cpu/2: peak 200 GFLOP/s", "cpu/2: DRAM 40.0 GB/s",
     ]  # fmt: skip
-    one, two = (trace for trace in figure["data"] if trace["mode"] == "markers")
-    assert (one["x"], one["y"], len(two["x"])) == ([5.0], [2.5e10], 2)  # 50 MFLOP over 10 MB, in 2 ms
+    one, two = (series for series in series_of(figure) if series.symbols)
+    assert (one.points, len(two.points)) == (((5.0, 2.5e10),), 2)  # 50 MFLOP over 10 MB, in 2 ms
     # Colours join marks and ceilings of a target, shapes tell targets apart without them.
-    assert roofs[0]["line"]["color"] == roofs[1]["line"]["color"] == one["marker"]["color"] != two["marker"]["color"]
-    assert one["marker"]["symbol"] != two["marker"]["symbol"]
+    assert roofs[0].color == roofs[1].color == one.color != two.color
+    assert one.symbols != two.symbols
 
 
 def test_ceilings_of_one_machine_are_drawn_once() -> None:
@@ -304,10 +316,9 @@ def test_ceilings_of_one_machine_are_drawn_once() -> None:
         ]),
     ):  # fmt: skip
         figure = rooflines(targets)
-        roofs = [trace for trace in figure["data"] if trace["mode"] == "lines+text"]
-        assert [trace["name"] for trace in roofs] == names
-        assert [trace["meta"] for trace in roofs] == ["ceiling", "ceiling", "target", "target"][: len(roofs)]
-        assert all(trace["name"] in trace["text"] for trace in roofs)
+        roofs = [series for series in series_of(figure) if series.line]
+        assert [name_of(roof) for roof in roofs] == names
+        assert [bool(roof.color) for roof in roofs] == [False, False, True, True][: len(roofs)], "shared ones are ink"
 
 
 def test_targets_without_layers_need_no_shared_roofline() -> None:
@@ -323,12 +334,32 @@ def test_cycles_and_energy_are_widths_where_a_run_has_them() -> None:
     assert [(one.name, one.unit, one.source) for one in measures_of(part)[:2]] == [
         ("cycles", "cycle", "simulated"), ("energy", "J", "simulated"),
     ]  # fmt: skip
-    tree = layer_icicle(part.layers, measures_of(part), {0: -1, 1: 0, 2: 1})
-    assert tree is not None
-    assert [measure["hatched"] for measure in tree["measures"][:2]] == [False, False]
-    cycles, energy = (measure["views"][""] for measure in tree["measures"][:2])
-    assert (cycles["values"], energy["values"]) == ([0.0, 300.0, 100.0], [0.0, 2e-6, 6e-6])
-    assert cycles["rows"] == [-1, 0, 1]
+    tree = layer_icicle(part.layers, measures_of(part))
+    assert tree is not None and tree.measures[:2] == ("cycles", "energy")
+    assert [[width for _, width in slab.spans[:2]] for slab in tree.slabs] == [
+        [1.0, 1.0], [pytest.approx(0.75), pytest.approx(0.25)], [pytest.approx(0.25), pytest.approx(0.75)],
+    ]  # fmt: skip
+
+
+def test_fields_of_the_tree_are_as_wide_as_the_table_says_also_where_steps_differ() -> None:
+    """A block that runs in few steps: medians of what is inside do not add up to its own, and do not need to."""
+    made = [("", 40.0), ("often", 30.0), ("seldom", 7.1), ("seldom.a", 6.0)]
+    step = 100e6
+    rows = tuple(
+        examples.layer(path, "Block", share * 1e6, 0.0, 0.0 if path != "seldom.a" else 30e6, 1e6, 1e6, step,
+                       leaf=path == "seldom.a")
+        for path, share in made
+    )  # fmt: skip
+    tree = layer_icicle(rows, measures_of(replace(examples.training_part(), layers=rows)))
+    assert tree is not None and tree.measures[0] == "time"
+    widths = {slab.label.partition(" ")[0]: slab.spans[0][1] for slab in tree.slabs}
+    assert {name: round(100 * width, 1) for name, width in widths.items()} == {
+        "Block": 40.0, "often": 30.0, "seldom": 7.1, "a": 6.0, "in": 60.0,
+    }  # fmt: skip
+    table = layer_table(rows, "layer")
+    shown = [column.name for column in table.columns].index("%")
+    assert [row[shown].text for row in table.rows] == ["40.0", "30.0", "7.1", "6.0"]
+    assert [slab.texts[0] for slab in tree.slabs[:4]] == ["40.0 %", "30.0 %", "7.1 %", "6.0 %"]
 
 
 def simulated_part(layers: dict[str, tuple[float, float]]) -> PartSummary:

@@ -8,6 +8,7 @@ import pytest
 
 import sonda
 from builders import trained
+from charts import across, charts_of, name_of, series_of, upright
 from sonda.analysis.reasons import SIMULATED_HAS_NO_ROOF
 from sonda.analysis.roofline import lines
 from sonda.analysis.run_summary import summarise
@@ -16,7 +17,7 @@ from sonda.analysis.summary import Summary
 from sonda.record.simulated import DescribedAccelerator, DescribedEngine, DescribedMemory, EngineParts
 from sonda.report.blocks import Panel
 from sonda.report.figures import ceiling_lines
-from sonda.report.section import render_section, section_of
+from sonda.report.section import section_of
 from sonda.report.views.compare.rooflines import targets_panels
 from sonda.report.views.steps.view import StepsView
 
@@ -65,10 +66,10 @@ def test_layers_lie_below_the_ceilings_of_the_description(on_accelerator: Summar
 
 def test_alone_it_has_a_roofline_too(on_accelerator: Summary, tmp_path: Path) -> None:
     section = section_of(StepsView(on_accelerator, name="sim"), 0, alone=True)
-    figure = next(one for one in section.figures if one["place"] == "run0p0roof")
+    figure = charts_of(StepsView(on_accelerator, name="sim").full())["p0roof"]
     leaves = [row for row in on_accelerator.parts[0].layers if row.leaf and row.cost.achieved.value]
-    assert sum(len(one["x"]) for one in figure["data"] if one["mode"] == "markers") == len(leaves) > 0
-    assert {line["name"] for line in figure["data"] if line["mode"] != "markers"} == {
+    assert sum(len(one.points) for one in series_of(figure) if one.symbols) == len(leaves) > 0
+    assert {name_of(line) for line in series_of(figure) if line.line} == {
         "peak in theory 512 GFLOP/s", "DRAM in theory 256 GB/s",
     }  # fmt: skip
     assert "description allows" in section.html
@@ -77,19 +78,19 @@ def test_alone_it_has_a_roofline_too(on_accelerator: Summary, tmp_path: Path) ->
 def test_a_memory_without_limit_leaves_the_peak_alone() -> None:
     roofs = lines(simulated_roofs(described(1e9)))
     (line,) = ceiling_lines(roofs, 2.0, 8.0)
-    assert line["x"] == [1.0, 16.0] and line["y"] == [2 * 128e9] * 2
+    assert across(line) == [1.0, 16.0] and upright(line) == [2 * 128e9] * 2
 
 
 def test_a_machine_and_an_accelerator_stand_in_one_picture(on_accelerator: Summary) -> None:
     blocks = targets_panels([summarise(trained()), on_accelerator], ["cpu", "sim:maeri-256"])
-    (figure,) = render_section("Rooflines", "targets", blocks).figures
-    roofs = {line["name"]: line["line"].get("dash") for line in figure["data"] if line["mode"] != "markers"}
+    (figure,) = charts_of(blocks).values()
+    roofs = {name_of(line): line.line for line in series_of(figure) if line.line}
     # 2 x 256 multipliers at 1 GHz; hbm2 brings 256 bytes a cycle. Not measured, so dashed.
     own = {name: dash for name, dash in roofs.items() if name.startswith("sim:")}
     peak, memory = "sim:maeri-256: peak in theory 512 GFLOP/s", "sim:maeri-256: DRAM in theory 256 GB/s"
     assert own == {peak: "dash", memory: "dash"}
     assert [dash for name, dash in roofs.items() if name.startswith("cpu:")] == ["solid"] * 3
-    assert [line["name"] for line in figure["data"] if line["mode"] == "markers"] == ["cpu", "sim:maeri-256"]
+    assert [one.name for one in series_of(figure) if one.symbols] == ["cpu", "sim:maeri-256"]
 
 
 def test_a_target_that_has_no_place_in_it_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -38,20 +38,16 @@ SETTLED = """(async () => {
   const end = performance.now() + 200000;
   const soon = () => new Promise((done) => setTimeout(done, 20));
   while (document.readyState !== "complete") await soon();
-  for (const figure of document.querySelectorAll(".figure")) {
-    while (figure.dataset.drawn === undefined && performance.now() < end) {
-      // Not `scrollIntoView`: newer browsers go on from there with Tab.
-      scrollTo(0, figure.getBoundingClientRect().top + scrollY - innerHeight / 2);
-      await soon();
-    }
-  }
-  scrollTo(0, 0);
-  return !document.querySelector(".figure:not([data-drawn])");
+  for (const closed of document.querySelectorAll("details:is(.panel, .behind, .report)")) closed.open = true;
+  const bare = (table) => !table.querySelector("button.sort");
+  const waits = () => [...document.querySelectorAll(".scroll > table.sortable")].some(bare);
+  while (waits() && performance.now() < end) await soon();
+  return !waits();
 })()"""
-"""Whether all figures of a page were drawn as a reader scrolled down to them."""
-
-FITTED = """[...document.querySelectorAll('.figure svg.main-svg')]
-    .every((drawn) => drawn.clientWidth === drawn.closest('.figure').clientWidth)"""
+"""Opens what is to be opened, and says whether all tables can be sorted."""
+SHOWN = "[...document.querySelectorAll('.figure svg')].filter((drawn) => drawn.clientWidth)"
+FITTED = f"""{SHOWN}.every((drawn) => drawn.clientWidth <= drawn.closest('.figure').clientWidth
+    && drawn.clientWidth > 0.98 * Math.min(1080, drawn.closest('.figure').clientWidth))"""
 """Whether every figure is as wide as its place."""
 
 
@@ -103,14 +99,14 @@ class Browser:
         os.close(self._read)
 
     def open(self, path: Path, size: tuple[int, int] = SIZES["wide"], dark: bool = False, wait: bool = True) -> None:
-        """Go to a file and, where asked, wait until its figures are drawn."""
+        """Go to a file and, where asked, open all that is to be opened."""
         self.resize(size)
         self.media(dark)
         self.messages.clear()
         self.requests.clear()
         self._call("Page.navigate", url=path.as_uri())
         if wait:
-            assert self.run(SETTLED), "not every figure was drawn"
+            assert self.run(SETTLED), "not every table was made"
 
     def resize(self, size: tuple[int, int]) -> None:
         self._size, phone = size, size[0] < 600
@@ -157,6 +153,10 @@ class Browser:
             return [b.x + b.width / 2, b.y + b.height / 2]; }})()""")
         for kind in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def move(self, x: float, y: float) -> None:
+        """The pointer to this place of the window."""
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def screenshot(self, path: Path, most: int = 16000) -> Path:
         """Of the page from its top, in a window that is high enough for it: `captureBeyondViewport` draws all figures
@@ -223,7 +223,7 @@ def outside(requests: list[str]) -> list[str]:
 
 
 _started: list[Browser] = []
-"""The one that all tests of a process share: it reads Plotly once."""
+"""The one that all tests of a process share: starting it takes a second."""
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@
 | `Numbers` | `name number · name number` | numbers with tooltips | a line |
 | `Legend`, `Facts` | a line for each name | a list to open | a line for each name |
 | `Fold` | its title, its blocks | a title to open | as on a terminal |
-| `Panel`, `VerdictBlock` | its title, its blocks, its caption | a box | as on a terminal |
+| `Panel` | its title, its blocks, its caption | a box to open | as on a terminal |
+| `VerdictBlock` | its blocks | a box | as on a terminal |
 | `StackedBar` | parts of a whole in one bar, each with its own fill, and what they are | the same | the same |
 | `Bars` | a line for each bar | a row for each bar | a row for each bar |
 | `OneLine` | what fits in one line, and how many more there are | a paragraph | a line |
@@ -32,6 +33,8 @@ from typing import Any, Literal
 
 from sonda.analysis import wording
 from sonda.analysis.findings import Finding
+from sonda.report.charts.chart import Chart
+from sonda.report.charts.icicle import Icicle
 from sonda.report.table import Table
 from sonda.report.words import brief_doubts, describe
 
@@ -134,10 +137,9 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class FigureBlock:
-    """A figure as Plotly has it, and the `table` behind it. `place` is unique in a section; `absent` says why there is
-    no figure."""
+    """A figure, and the `table` behind it. `place` is unique in a section; `absent` says why there is no figure."""
 
-    figure: dict[str, Any] | None
+    figure: Chart | None
     place: str
     table: Table | None = None
     absent: str = ""
@@ -180,27 +182,23 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree as a figure, and the `table` of its nodes. A reader chooses by which of `widths` its fields are as wide.
+    """A tree as a figure, and the `table` of its nodes. `flat` offers to show the innermost nodes alone."""
 
-    `colors` are pairs of a meaning and its colour. `flat` offers to show the innermost nodes alone.
-    """
-
-    figure: dict[str, Any] | None
+    figure: Icicle | None
     place: str
     table: TableBlock
-    widths: Sequence[str] = ()
-    colors: Sequence[tuple[str, str]] = ()
     flat: bool = False
     absent: str = ""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Blocks that belong together, with a title and a caption."""
+    """Blocks that belong together, with a title and a caption. A reader of a page opens those that are not `opened`."""
 
     title: str
     blocks: Sequence[Block]
     caption: str = ""
+    opened: bool = False
 
 
 @dataclass(frozen=True)
@@ -231,6 +229,10 @@ class Bar:
     """Stands behind the name: the type of a layer."""
     note: str = ""
     """Stands behind the number: what limits it."""
+    least: float | None = None
+    """Its length if it were as fast as the machine allows, which a page shows."""
+    hint: str = ""
+    """What the number is, with unit and source."""
 
 
 @dataclass(frozen=True)

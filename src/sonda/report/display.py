@@ -14,18 +14,17 @@ from sonda.analysis.summary import LayerRow, PartSummary, PhaseRow, Summary, Val
 from sonda.record.errors import SondaError
 from sonda.report import figures
 from sonda.report.blocks import TableBlock
+from sonda.report.charts.chart import Chart
+from sonda.report.charts.svg import standalone
 from sonda.report.cost_quantities import COST_QUANTITIES
 from sonda.report.notebook import render_fragment
 from sonda.report.screen import render
-from sonda.report.svg import svg
 from sonda.report.table import Table
 from sonda.report.views.compare.screen import comparison_glance
 from sonda.report.views.corun import CorunView
 from sonda.report.views.simulated import simulated_layer_table, stack_tables
 from sonda.report.views.steps.tables import layer_table, phase_table
 
-PLOTLY = "application/vnd.plotly.v1+json"
-"""What notebooks that know Plotly draw themselves, with hover and zoom."""
 OF_LAYER = ("forward", "backward", "own", "activations")
 """Numbers of a layer beside those of its cost."""
 
@@ -175,18 +174,14 @@ def display_interference(interference: Interference) -> InterferenceDisplay:
 
 
 class Drawing:
-    """A figure: a drawing in a notebook, interactive where the notebook knows Plotly."""
+    """A figure: a drawing in a notebook, whose marks say what they are under the pointer."""
 
-    def __init__(self, figure: figures.Figure, words: str) -> None:
+    def __init__(self, figure: Chart, words: str) -> None:
         self.figure = figure
-        """As Plotly has it: `data` and `layout`."""
         self._words = words
 
     def _repr_svg_(self) -> str:
-        return svg(self.figure)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return {PLOTLY: self.figure, "image/svg+xml": svg(self.figure), "text/plain": self._words}
+        return standalone(self.figure)
 
     def __repr__(self) -> str:
         return self._words

@@ -1,80 +1,90 @@
-"""The figures of a page, as plain Plotly descriptions: `data` and `layout` without colours of the theme.
-
-The page's script adds background, grid and text colours for light and dark. All text is escaped, because Plotly reads
-tags in labels.
-"""
+"""The figures of a run: phases over steps, the roofline, phases and cycles as stacked bars."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from sonda.analysis.bounds import part_of_step
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
+from sonda.report.charts.axes import log_axis
+from sonda.report.charts.chart import (
+    Axis,
+    BarPart,
+    Chart,
+    Mark,
+    Place,
+    Plot,
+    Points,
+    Shade,
+    Side,
+    Strip,
+    stacked_bars,
+    stacked_columns,
+)
 from sonda.report.cost_quantities import shown_in
-from sonda.report.labels import markup
 from sonda.report.palette import BOUND_COLORS, PHASE_COLORS, SPARE_COLORS, STACK_COLORS, SYMBOLS
 from sonda.report.views.steps.tables import layer_hint, layer_name
 
-Figure = dict[str, Any]
-
 MOST_STACKS = 40
 MOST_BARS = 200
-MOST_STEPS = 4000
-MOST_POINTS = 2000
+MOST_STEPS = 800
+"""Columns of a figure: it is about as many px wide."""
+MOST_POINTS = 400
+CUT = 3.0
+"""Times the longest timed step at which columns of warm-up end."""
+COLUMN = 0.46
+"""Half of the width of a step's column."""
 
 
-def phases_over_steps(part: PartSummary) -> Figure | None:
+def phases_over_steps(part: PartSummary) -> Chart | None:
     """Time of every phase in every step, stacked, warm-up shaded; None where no step was seen.
 
-    Long runs are drawn as areas, and beyond 4,000 steps as means of neighbouring steps, said in the axis title.
+    Long runs are drawn as areas, and beyond 800 steps as means of neighbouring steps, said in the axis title.
     """
     if not part.durations:
         return None
     count = len(part.durations)
     group = math.ceil(count / MOST_STEPS)
-    scale = quantities.common_scale(part.durations, "ns")
-    bars = count <= MOST_BARS
-    positions = [start + 1 + (min(group, count - start) - 1) / 2 for start in range(0, count, group)]
-    data = []
-    for index, (name, values) in enumerate(part.phase_steps.items()):
-        heights = _means([value / scale.factor for value in values], group)
-        color = phase_color(name, index)
-        shape = (
-            {"type": "bar", "marker": {"color": color, "line": {"width": 0}}}
-            if bars
-            else {"type": "scatter", "mode": "none", "stackgroup": "steps", "fillcolor": color}
-        )
-        where = "step %{x:.0f}" if group == 1 else f"mean of {group} steps, around %{{x:.0f}}"
-        hover = f"{markup(name)} %{{y:.4~g}} {scale.unit} (measured)<extra>{where}</extra>"
-        data.append({**shape, "name": markup(name), "x": positions, "y": heights, "hovertemplate": hover})
+    scale = quantities.common_scale([highest_step(part)], "ns")
+    stretches = group_steps(count, group)
+    columns = [
+        (name, phase_color(name, index), means([value / scale.factor for value in values], group))
+        for index, (name, values) in enumerate(part.phase_steps.items())
+    ]
+    edges = [(first - COLUMN, last + COLUMN) for first, last in stretches]
+    shades = [Shade(first + 0.5, last + 1.5, "" if number else "warm-up")
+              for number, (first, last) in enumerate(_stretches(sorted(part.set_apart))[:MOST_BARS])]  # fmt: skip
+    marks: tuple[Mark, ...] = (*stacked_columns(edges, columns, count > MOST_BARS), *shades)
+    strips = []
+    for at, stretch in enumerate(stretches):
+        lines = [f"{name} {quantities.number(heights[at])} {scale.unit}" for name, _, heights in columns if heights[at]]
+        told = "\n".join([f"{step_words(stretch)}, measured", *lines])
+        strips.append(Strip(stretch[0] - 0.5, stretch[1] + 0.5, told))
+    # Room above the columns for the word over the warm-up.
+    top = 1.15 * highest_step(part) / scale.factor
+    field = Plot(Axis(f"time, {scale.unit}", ends=(0, top)), marks)
     title = "step" if group == 1 else f"step (means of {group} neighbours)"
-    layout: Figure = {
-        "barmode": "stack",
-        "bargap": 0.08 if bars else 0,
-        "showlegend": True,
-        "xaxis": {"title": {"text": title}, "range": [0.5, count + 0.5], "tickformat": "d"},
-        # Room above the bars for the word over the warm-up.
-        "yaxis": {"title": {"text": f"time, {scale.unit}"}, "range": [0, 1.15 * max(part.durations) / scale.factor]},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 340,
-    }
-    if count < 12:
-        layout["xaxis"]["dtick"] = 1
-    shaded = _stretches(sorted(part.set_apart))[:MOST_BARS]
-    if shaded:
-        layout["shapes"] = [
-            {"type": "rect", "xref": "x", "yref": "paper", "x0": first + 0.5, "x1": last + 1.5, "y0": 0, "y1": 1,
-             "fillcolor": "#8d949c", "opacity": 0.22, "line": {"width": 0}, "layer": "above"}
-            for first, last in shaded
-        ]  # fmt: skip
-        layout["annotations"] = [
-            {"x": shaded[0][0] + 0.5, "y": 1, "xref": "x", "yref": "paper", "xanchor": "left", "yanchor": "top",
-             "text": "warm-up", "showarrow": False, "font": {"size": 11}}
-        ]  # fmt: skip
-    return {"data": data, "layout": layout}
+    return Chart(Axis(title, ends=(0.5, count + 0.5), whole=True), (field,), 240, tuple(strips), legend=True)
+
+
+def highest_step(part: PartSummary) -> float:
+    """ns that the axis reaches: the longest step, unless warm-up is so long that nothing else would be seen."""
+    timed = max((time for at, time in enumerate(part.durations) if at not in part.set_apart), default=0.0)
+    longest = max(part.durations)
+    return longest if longest < CUT * timed or not timed else CUT * timed
+
+
+def group_steps(count: int, group: int) -> list[tuple[int, int]]:
+    """First and last of so many neighbouring steps of `count`, from 1 on."""
+    return [(start + 1, min(start + group, count)) for start in range(0, count, group)]
+
+
+def step_words(stretch: tuple[int, int], noun: str = "step") -> str:
+    """`step 3`, `steps 4 to 6, mean`."""
+    first, last = stretch
+    return f"{noun} {first:,}" if first == last else f"{noun}s {first:,} to {last:,}, mean"
 
 
 def steps_caption(part: PartSummary) -> str:
@@ -84,7 +94,8 @@ def steps_caption(part: PartSummary) -> str:
     if group > 1:
         shape = f"Every {group} neighbouring steps by their mean"
     shaded = "; shaded ones are warm-up and count nowhere" if part.set_apart else ""
-    return f"{shape}, in the order in which they ran{shaded}."
+    cut = "; those of warm-up go on above the picture" if highest_step(part) < max(part.durations, default=0.0) else ""
+    return f"{shape}, in the order in which they ran{shaded}{cut}."
 
 
 def largest_of(most: int, count: int, noun: str, what: str) -> str:
@@ -103,7 +114,7 @@ def _stretches(places: Sequence[int]) -> list[tuple[int, int]]:
     return stretches
 
 
-def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Figure | None:
+def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Chart | None:
     """Leaves as points under the ceilings, both axes logarithmic; None where no leaf has FLOPs, bytes and time.
 
     `lines` are the ceilings as (name, value): FLOP/s are flat roofs, B/s are slopes. Points are sized by time.
@@ -111,35 +122,40 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     points = roofline_rows(rows)[:MOST_POINTS]
     if not points:
         return None
-    intensity = [row.cost.intensity.value or 0.0 for row in points]
-    achieved = [row.cost.executed_rate.value or 0.0 for row in points]
     longest = max(row.cost.time.value or 0.0 for row in points) or 1.0
-    data = ceiling_lines(lines, min(intensity), max(intensity))
-    across = axis_ends([*intensity, *(x for line in data for x in line["x"])])
-    upright = axis_ends([*achieved, *(y for line in data for y in line["y"])])
+    intensity = [row.cost.intensity.value or 0.0 for row in points]
+    marks: list[Points] = ceiling_lines(lines, min(intensity), max(intensity))
     for bound, color in {**STACK_COLORS, **BOUND_COLORS}.items():
-        chosen = [index for index, row in enumerate(points) if row.cost.bound == bound]
-        if not chosen:
-            continue
-        name = f"{bound}-bound" if bound in BOUND_COLORS else f"mostly {bound}"
-        data.append({
-            "type": "scatter", "mode": "markers", "name": name if bound else "no clear bound",
-            "x": [intensity[index] for index in chosen],
-            "y": [points[index].cost.executed_rate.value for index in chosen],
-            # The area is the time; 5 px keeps the smallest visible.
-            "marker": {"color": color, "symbol": SYMBOLS[bound], "opacity": 0.75,
-                       "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
-                       "size": [5 + 25 * math.sqrt((points[i].cost.time.value or 0.0) / longest) for i in chosen]},
-            "text": [layer_words(points[index]) for index in chosen],
-            "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
-        })  # fmt: skip
-    layout = {
-        "xaxis": {"type": "log", "title": {"text": "intensity, FLOP per byte (nominal)"}, **axis_ticks(across, "1")},
-        "yaxis": {"type": "log", "title": {"text": "achieved"}, **axis_ticks(upright, "FLOP/s")},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        "height": 440,
-    }
-    return {"data": data, "layout": layout}
+        chosen = [row for row in points if row.cost.bound == bound]
+        if chosen:
+            name = f"{bound}-bound" if bound in BOUND_COLORS else f"mostly {bound}"
+            marks.append(layer_marks(name if bound else "no clear bound", color, SYMBOLS[bound], chosen, longest))
+    return roofline_chart(marks, "intensity, FLOP per byte (nominal)")
+
+
+def layer_marks(
+    name: str, color: str, symbol: str, rows: Sequence[LayerRow], longest: float, before: str = ""
+) -> Points:
+    """Layers where their intensity and rate are, as large as their time; `before` begins what each tells."""
+    points = tuple((row.cost.intensity.value or 0.0, row.cost.executed_rate.value or 0.0) for row in rows)
+    hints = tuple(
+        f"{before}{layer_words(row)}\nintensity {quantities.number(x)} FLOP/B, derived"
+        for row, (x, _) in zip(rows, points, strict=True)
+    )
+    sizes = tuple(mark_size(row.cost.time.value or 0.0, longest) for row in rows)
+    return Points(name, color, points, symbols=(symbol,), sizes=sizes, hints=hints, opacity=0.8)
+
+
+def mark_size(time: float, longest: float) -> float:
+    """px: the area is the time; 5 px keeps the smallest visible."""
+    return 5 + 25 * math.sqrt(time / longest)
+
+
+def roofline_chart(marks: Sequence[Points], across: str, height: int = 340) -> Chart:
+    """These points and roofs, both axes logarithmic; FLOP/s upwards."""
+    points = [point for mark in marks for point in mark.points if point is not None]
+    upright = log_axis("achieved", [y for _, y in points], "FLOP/s")
+    return Chart(log_axis(across, [x for x, _ in points], "1"), (Plot(upright, tuple(marks)),), height, legend=True)
 
 
 def roofline_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
@@ -148,7 +164,7 @@ def roofline_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
     return sorted(points, key=lambda row: -(row.cost.time.value or 0.0))
 
 
-def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool = False) -> Figure | None:
+def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool = False) -> Chart | None:
     """Median time of every phase, or its cycles, one stacked bar per run; None where there are none to draw."""
     parts = [summary.parts[0] if summary.parts else None for summary in summaries]
     times = [phase_values(part, cycles) if part else {} for part in parts]
@@ -158,28 +174,16 @@ def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool 
     scale = quantities.common_scale(
         (sum(value.value or 0.0 for value in known.values()) for known in times), "cycle" if cycles else "ns"
     )
-    # Equal names would be stacked into one bar, so bars stand at their positions and names label the ticks.
-    places = list(range(len(names)))
-    data = []
+    stacked = []
     for index, phase in enumerate(phases):
         values = [known.get(phase) for known in times]
-        data.append({
-            "type": "bar", "orientation": "h", "name": markup(phase), "y": places,
-            "x": [value.value / scale.factor if value and value.value is not None else None for value in values],
-            "marker": {"color": phase_color(phase, index)},
-            "hovertext": [f"{markup(phase)}: {markup(quantities.provenance(value))}" for value in values],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    layout = {
-        "barmode": "stack",
-        "xaxis": {"title": {"text": f"{scale.unit}s per step" if cycles else f"median time per step, {scale.unit}"},
-                  "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name in names], "autorange": "reversed",
-                  "automargin": True},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 130 + 46 * len(names),
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        stacked.append(BarPart(
+            phase, phase_color(phase, index),
+            [value.value / scale.factor if value and value.value is not None else None for value in values],
+            [f"{name}\n{phase}: {quantities.provenance(value)}" for name, value in zip(names, values, strict=True)],
+        ))  # fmt: skip
+    title = f"{scale.unit}s per step" if cycles else f"median time per step, {scale.unit}"
+    return stacked_bars(names, stacked, Axis(title), row=34)
 
 
 def in_cycles(summaries: Sequence[Summary]) -> list[bool]:
@@ -198,34 +202,20 @@ def phase_values(part: PartSummary, cycles: bool) -> dict[str, Value]:
     return {row.name: row.cost.time for row in part.phases if quantities.known(row.cost.time)}
 
 
-def cycle_stacks(rows: Sequence[LayerRow]) -> Figure | None:
+def cycle_stacks(rows: Sequence[LayerRow]) -> Chart | None:
     """What the own cycles of these layers are spent on, one stacked bar each, in their order; None without any."""
     stacked = [(row, row.own_simulated) for row in rows[:MOST_STACKS] if row.own_simulated is not None]
     if not stacked:
         return None
     scale = quantities.common_scale((simulated.cycles.value for _, simulated in stacked), "cycle")
-    places = list(range(len(stacked)))
-    data = []
+    names = [layer_name(row) for row, _ in stacked]
+    parts = []
     for part in stacked[0][1].stack:
-        values = [simulated.stack[part] for _, simulated in stacked]
-        data.append({
-            "type": "bar", "orientation": "h", "name": part, "y": places,
-            "x": [(value.value or 0.0) / scale.factor for value in values],
-            "marker": {"color": STACK_COLORS[part]},
-            "hovertext": [f"{markup(layer_name(row))}: {quantities.whole(value.value or 0.0)} cycles in {part}, "
-                          "simulated"
-                          for (row, _), value in zip(stacked, values, strict=True)],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    layout = {
-        "barmode": "stack",
-        "xaxis": {"title": {"text": f"cycles per step, {scale.unit}s"}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(layer_name(row)) for row, _ in stacked],
-                  "autorange": "reversed", "automargin": True},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 130 + 24 * len(stacked),
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        values = [simulated.stack[part].value or 0.0 for _, simulated in stacked]
+        hints = [f"{name}\n{quantities.whole(value)} cycles in {part}, simulated"
+                 for name, value in zip(names, values, strict=True)]  # fmt: skip
+        parts.append(BarPart(part, STACK_COLORS[part], [value / scale.factor for value in values], hints))
+    return stacked_bars(names, parts, Axis(f"cycles per step, {scale.unit}s"), row=24)
 
 
 def phase_color(name: str, index: int) -> str:
@@ -237,30 +227,29 @@ def layer_words(row: LayerRow) -> str:
     """Everything about a layer, one line each, for the hover box."""
     cost = row.cost
     lines = [
-        f"<b>{markup(layer_name(row))}</b>",
-        markup(layer_hint(row)),
-        f"forward {markup(quantities.provenance(row.forward))}",
-        f"backward {markup(quantities.provenance(row.backward))}",
+        layer_name(row),
+        layer_hint(row),
+        f"forward {quantities.provenance(row.forward)}",
+        f"backward {quantities.provenance(row.backward)}",
         f"{quantities.percent(part_of_step(cost.share).value, 1)} % of the step, derived",
-        *(f"{shown.label} {markup(quantities.provenance(shown.value(cost)))}" for shown in shown_in("hover")),
+        *(f"{shown.label} {quantities.provenance(shown.value(cost))}" for shown in shown_in("hover")),
     ]
     if quantities.known(cost.roof):
         bound = f", {cost.bound}-bound" if cost.bound else ""
-        lines.append(f"{quantities.percent(cost.roof.value)} % of roof, {cost.roof.source}{markup(bound)}")
-    return "<br>".join(lines)
+        lines.append(f"{quantities.percent(cost.roof.value)} % of roof, {cost.roof.source}{bound}")
+    return "\n".join(lines)
 
 
-def ceiling_lines(lines: Sequence[tuple[str, Value]], least: float, most: float) -> list[Figure]:
+def ceiling_lines(lines: Sequence[tuple[str, Value]], least: float, most: float) -> list[Points]:
     """The roofs over intensities from `least` to `most`: measured ones solid, others dashed, each kind by itself."""
-    drawn: list[Figure] = []
+    drawn: list[Points] = []
     kinds = [[line for line in lines if (line[1].source == "measured") == measured] for measured in (True, False)]
     for kind in kinds:
         peaks = [(name, value) for name, value in kind if value.unit == "FLOP/s" and _positive(value)]
         slopes = [(name, value) for name, value in kind if value.unit == "B/s" and _positive(value)]
         if peaks and not slopes:  # a memory without limit
-            drawn += [
-                _line(name, value, [least / 2, most * 2], [value.value or 0.0] * 2, False) for name, value in peaks
-            ]
+            drawn += [_roof(name, value, ((least / 2, value.value or 0.0), (most * 2, value.value or 0.0)), False)
+                      for name, value in peaks]  # fmt: skip
         if not peaks or not slopes:
             continue
         top = max(value.value or 0.0 for _, value in peaks)
@@ -271,52 +260,41 @@ def ceiling_lines(lines: Sequence[tuple[str, Value]], least: float, most: float)
         below = bool(kinds[1]) and kind is kinds[0]
         for name, value in peaks:
             height = value.value or 0.0
-            drawn.append(_line(name, value, [height / steepest, right], [height, height], below))
+            drawn.append(_roof(name, value, ((height / steepest, height), (right, height)), below))
         for name, value in slopes:
             speed = value.value or 0.0
-            drawn.append(_line(name, value, [left, top / speed], [left * speed, top], not kinds[1] or below))
+            drawn.append(_roof(name, value, ((left, left * speed), (top / speed, top)), not kinds[1] or below))
     return drawn
 
 
-def axis_ends(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of a logarithmic axis that holds these values with some room, at least one decade long."""
-    low, high = min(values) / 1.6, max(values) * 1.9
-    short = math.sqrt(max(1.0, 10 / (high / low)))
-    return low / short, high * short
+FLAT_SIDES: tuple[tuple[Side], tuple[Side]] = ("left above",), ("left below",)
+SLOPE_SIDES: tuple[tuple[Side], tuple[Side]] = ("right above",), ("right below",)
+"""Where the names of roofs stand, above and below them."""
 
 
-def axis_ticks(ends: tuple[float, float], unit: str) -> Figure:
-    """Range and labels of a logarithmic axis: 1, 2, 5 of each decade, or only 1 where there are many decades."""
-    low, high = math.log10(ends[0]), math.log10(ends[1])
-    digits = (1, 2, 5) if high - low < 3 else (1,)
-    values = [digit * 10.0**decade for decade in range(math.floor(low), math.ceil(high) + 1) for digit in digits]
-    shown = [value for value in values if ends[0] <= value <= ends[1]]
-    texts = [f"{value / (scale := quantities.own_scale(value, unit)).factor:g} {scale.unit}".strip() for value in shown]
-    return {"range": [low, high], "tickvals": shown, "ticktext": texts}
-
-
-def _line(name: str, value: Value, x: list[float], y: list[float], below: bool) -> Figure:
-    label = f"{markup(name)} {markup(quantities.amount(value.value, value.unit))}"
+def _roof(name: str, value: Value, ends: tuple[Place, Place], below: bool) -> Points:
+    label = f"{name} {quantities.amount(value.value, value.unit)}"
+    (left, low), (right, high) = ends
+    points: tuple[Place, ...] = ends
     # Flat roofs are labelled where they end, slopes where they begin; theoretical ones, which lie close by, half-way.
-    texts = [label, ""] if y[0] != y[1] else ["", label]
-    if y[0] != y[1] and value.source != "measured":
-        x, y = [x[0], math.sqrt(x[0] * x[1]), x[1]], [y[0], math.sqrt(y[0] * y[1]), y[1]]
-        texts = ["", label, ""]
-    return {
-        "type": "scatter", "mode": "lines+text", "name": label, "x": x, "y": y, "showlegend": False,
-        "text": texts,
-        "textposition": f"{'bottom' if below or len(x) == 3 else 'top'} {'right' if y[0] != y[1] else 'left'}",
-        "line": {"width": 2, "dash": "solid" if value.source == "measured" else "dash"}, "meta": "ceiling",
-        "hovertemplate": f"{markup(name)}: {markup(quantities.provenance(value))}<extra></extra>",
-    }  # fmt: skip
+    labels: tuple[str, ...] = (label, "") if low != high else ("", label)
+    if low != high and value.source != "measured":
+        points = ((left, low), (math.sqrt(left * right), math.sqrt(low * high)), (right, high))
+        labels = ("", label, "")
+    under = below or len(points) == 3
+    return Points(
+        "", "", points, "solid" if value.source == "measured" else "dash", labels=labels,
+        hints=(f"{name}: {quantities.provenance(value)}",) * len(points),
+        sides=(SLOPE_SIDES if low != high else FLAT_SIDES)[under],
+    )  # fmt: skip
 
 
-def _means(values: list[float], group: int) -> list[float]:
+def means(values: Sequence[float], group: int) -> list[float]:
+    """Of so many neighbouring values each."""
     if group == 1:
-        return values
-    return [
-        sum(chunk) / len(chunk) for start in range(0, len(values), group) if (chunk := values[start : start + group])
-    ]
+        return list(values)
+    chunks = (values[start : start + group] for start in range(0, len(values), group))
+    return [sum(chunk) / len(chunk) for chunk in chunks]
 
 
 def _positive(*values: Value) -> bool:

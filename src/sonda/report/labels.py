@@ -46,7 +46,7 @@ def plain(text: str) -> str:
 
 
 def markup(text: str) -> str:
-    """The text for HTML, in elements, in quoted attributes and in Plotly's labels, which read tags too."""
+    """The text for HTML, in elements and in quoted attributes."""
     return html.escape(plain(text), quote=True)
 
 

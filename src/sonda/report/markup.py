@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, assert_never
+from typing import assert_never
 
+from sonda.analysis import wording
+from sonda.analysis.wording import plural
 from sonda.report.blocks import (
     Advice,
     Aside,
@@ -29,14 +31,18 @@ from sonda.report.blocks import (
     Tree,
     VerdictBlock,
 )
+from sonda.report.charts.chart import Chart
+from sonda.report.charts.hints import Hints
+from sonda.report.charts.icicle import icicle_html
+from sonda.report.charts.svg import NARROW, WIDE, draw
 from sonda.report.labels import markup, script_data
-from sonda.report.palette import PHASE_COLORS, SKY, SPARE_COLORS, STACK_COLORS
+from sonda.report.palette import BLUE, PHASE_COLORS, SKY, SPARE_COLORS, STACK_COLORS
 from sonda.report.rows import cell_classes, copied_name, has_units, pack_rows
 from sonda.report.table import Cell, Column, Table
 
 LONG = 25
 """Rows beyond which a table scrolls inside of its panel."""
-STATIC = 200
+STATIC = 100
 """Rows that stand in the page as elements; of a longer table the script draws those in sight, from data."""
 
 
@@ -47,16 +53,14 @@ _PARAGRAPHS = {
 """Classes of paragraphs by their tone."""
 
 
-def blocks_html(blocks: Iterable[Block], place: str, drawn: list[dict[str, Any]], alone: bool = False) -> str:
-    """These blocks for a page, in a section whose id is `place`. Their figures are added to `drawn`.
-
-    `alone` says that the section has the page's first heading.
-    """
-    pieces = [_block_html(block, place, drawn, alone) for block in blocks]
+def blocks_html(blocks: Iterable[Block], place: str, alone: bool = False) -> str:
+    """These blocks for a page, in a section whose id is `place`; `alone` says that the section has the page's first
+    heading."""
+    pieces = [_block_html(block, place, alone) for block in blocks]
     return "\n".join(piece for piece in pieces if piece)
 
 
-def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bool) -> str:
+def _block_html(block: Block, place: str, alone: bool) -> str:
     match block:
         case Gap():
             return ""
@@ -77,9 +81,9 @@ def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bo
             html = table_html(table, look, tall)
             return html.replace("<table ", f'<table id="{place}{name}" ', 1) if name else html
         case FigureBlock(figure, name, table, absent):
-            return figure_html(figure, f"{place}{name}", drawn, absent, table)
+            return figure_html(figure, f"{place}{name}", absent, table)
         case Tree():
-            return _tree_html(block, place, drawn)
+            return _tree_html(block, place)
         case Numbers(numbers, kind):
             return _numbers_html(numbers, kind)
         case Legend(meanings):
@@ -89,43 +93,44 @@ def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bo
             inside = f'<div class="scroll"><table class="prose">{rows}</table></div>'
             return f"<details><summary>{markup(title)}</summary>{inside}</details>"
         case Fold(title, inside):
-            folded = blocks_html(inside, place, drawn)
+            folded = blocks_html(inside, place)
             return f'<details class="behind"><summary>{markup(title)}</summary>{folded}</details>'
-        case Panel(title, inside, caption):
-            return panel_html(title, blocks_html(inside, place, drawn), caption)
+        case Panel(title, inside, caption, opened):
+            return panel_html(title, blocks_html(inside, place), caption, opened)
         case VerdictBlock(inside, kind):
             look = markup(f"panel verdict {kind}".rstrip())
-            return f'<div class="{look}">{blocks_html(inside, place, drawn)}</div>'
+            return f'<div class="{look}">{blocks_html(inside, place)}</div>'
         case OneLine(items, tone):
-            return _block_html(Paragraph(" · ".join(items), tone), place, drawn, alone)
+            return _block_html(Paragraph(" · ".join(items), tone), place, alone)
         case StackedBar(whole, bars):
             return stacked_bar_html(whole, bars)
         case Bars():
             return bars_html(block)
         case Aside(inside):
-            return blocks_html(inside, place, drawn)
+            return blocks_html(inside, place)
         case _:
             assert_never(block)
 
 
-def _tree_html(tree: Tree, place: str, drawn: list[dict[str, Any]]) -> str:
-    """The figure with its choice of widths and its colours explained, and the table that a click on it leads to."""
+def _tree_html(tree: Tree, place: str) -> str:
+    """The icicle with its choice of widths, what its colours mean, and the table of its nodes."""
     table, name = f"{place}{tree.table.place}", f"{place}{tree.place}"
-    tools = ""
+    html = f'<p class="soft">Nothing to draw: {markup(tree.absent)}.</p>'
     if tree.figure is not None:
-        swatches = "".join(
-            f'<span><span class="swatch" style="background:{color}"></span> {markup(words)}</span>'
-            for words, color in tree.colors
-        )
-        back = f'<button class="plain" type="button" data-back="{name}" hidden>back to the larger layers</button>'
-        tools = f'<div class="tools">{_width_choice(tree.widths, name)}{swatches}{back}</div>'
-    figure = {**tree.figure, "table": table} if tree.figure is not None else None
-    html = tools + figure_html(figure, name, drawn, tree.absent)
+        shades = ", ".join(tree.figure.scale.colors)
+        look = f"background:linear-gradient(90deg, {shades})"
+        meaning = f'<span>little <span class="shades" style="{look}"></span> much of its own</span>'
+        back = f'<button class="plain" type="button" data-back="{name}" hidden>back to the whole</button>'
+        choice = _width_choice(tree.figure.measures, name)
+        html = f'<div class="tools">{choice}{meaning}{back}</div>{icicle_html(tree.figure, name)}'
+    inside = _block_html(tree.table, place, alone=False)
     if tree.flat:
-        html += (
+        inside = (
             f'<div class="tools"><label><input type="checkbox" data-flat="{table}"> innermost layers only</label></div>'
+            f"{inside}"
         )
-    return html + _block_html(tree.table, place, drawn, alone=False)
+    rows = plural(len(tree.table.table.rows), "row")
+    return f'{html}<details class="behind"><summary>Table of layers, {rows}</summary>{inside}</details>'
 
 
 def _width_choice(widths: Sequence[str], place: str) -> str:
@@ -232,11 +237,13 @@ def _attributes(extra: dict[str, str]) -> str:
     return "".join(f' data-{name}="{markup(value)}"' for name, value in extra.items())
 
 
-def panel_html(title: str, html: str, caption: str = "") -> str:
-    """A box of a page with a heading and a line below it."""
-    heading = f"<h3>{markup(title)}</h3>" if title else ""
+def panel_html(title: str, html: str, caption: str = "", opened: bool = True) -> str:
+    """A box of a page that a reader opens by its title, with a line below that."""
     note = f'<p class="soft small">{markup(caption)}</p>' if caption else ""
-    return f'<div class="panel">{heading}{note}{html}</div>'
+    if not title:
+        return f'<div class="panel">{note}{html}</div>'
+    look = " open" if opened else ""
+    return f'<details class="panel"{look}><summary><h3>{markup(title)}</h3></summary>{note}{html}</details>'
 
 
 def advice_html(items: Iterable[str], how: str = "") -> str:
@@ -253,23 +260,22 @@ def legend_html(meanings: Mapping[str, str]) -> str:
     return f'<details class="legend">{head}<dl class="words">{items}</dl></details>' if items else ""
 
 
-def figure_html(
-    figure: dict[str, Any] | None, place: str, drawn: list[dict[str, Any]], absent: str, table: Table | None = None
-) -> str:
-    """The place where the script draws a figure, with the table behind it; the figure is added to `drawn`. Without a
-    figure, why there is none."""
+def figure_html(figure: Chart | None, place: str, absent: str, table: Table | None = None) -> str:
+    """The figure for wide windows and for narrow ones, with the table behind it; without one, why there is none."""
     if figure is None:
         return f'<p class="soft">Nothing to draw: {markup(absent)}.</p>'
-    drawn.append({"place": place, **figure})
-    height = int(figure["layout"]["height"])
-    return f'<div class="figure" id="{place}" style="min-height:{height}px"></div>' + table_behind_html(table)
+    hints = Hints()
+    wide = draw(figure, WIDE, hints, f"{place}-wide", "wide")
+    narrow = draw(figure, NARROW, hints, f"{place}-narrow", "narrow")
+    told = f'<script type="application/json" class="hints">{script_data(list(hints.numbers))}</script>'
+    return f'<div class="figure" id="{place}" tabindex="0">{wide}{narrow}{told}</div>' + table_behind_html(table)
 
 
 def table_behind_html(table: Table | None) -> str:
     """The table behind a picture, which a reader opens; '' without one."""
     if table is None or not table.rows:
         return ""
-    rows = f"{len(table.rows):,} row{'' if len(table.rows) == 1 else 's'}"
+    rows = plural(len(table.rows), "row")
     inside = table_html(table, "sortable", tall=True)
     return f'<details class="behind"><summary>Table behind this picture, {rows}</summary>{inside}</details>'
 
@@ -279,27 +285,52 @@ def stacked_bar_html(whole: str, bars: Sequence[Bar]) -> str:
     total = sum(bar.share for bar in bars) or 1.0
     colors = [color_of(bar.name, place) for place, bar in enumerate(bars)]
     parts = "".join(
-        f"<span style='flex:{100 * bar.share / total:.3g};background:{color}' title='{markup(bar.name)}'></span>"
+        f"<span style='flex:{100 * bar.share / total:.3g};background:{color}' "
+        f"title='{markup(bar.name)} {markup(bar.text)}'></span>"
         for bar, color in zip(bars, colors, strict=True)
     )
     names = " &nbsp; ".join(
-        f"<span style='color:{color}'>■</span> {markup(bar.name)} {markup(bar.text)}"
+        f"<span style='white-space:nowrap'><span style='color:{color}'>■</span> {markup(bar.name)} "
+        f"{markup(bar.text)}</span>"
         for bar, color in zip(bars, colors, strict=True)
     )
-    return f"<div>{markup(whole)}</div><div style='display:flex;height:1em'>{parts}</div><div>{names}</div>"
+    return (
+        f"<div class='stack'><div>{markup(whole)}</div><div class='parts' style='display:flex;height:1em'>{parts}</div>"
+        f"<div class='names'>{names}</div></div>"
+    )
 
 
 def bars_html(block: Bars) -> str:
-    """A row for each bar."""
+    """A row for each bar; what it would take at the roof is its darker part."""
     bars = block.bars
     longest = max([block.full, *(bar.share for bar in bars)]) or 1.0
     rows = "".join(
-        f"<tr><th scope='row' class='word'>{markup(bar.name)}</th><td class='word'>{markup(bar.about)}</td>"
-        f"<td style='width:12em'><div style='width:{100 * bar.share / longest:.3g}%;height:1em;background:{SKY}'></div>"
-        f"</td><td class='number'>{markup(bar.text)}</td><td class='word'>{markup(bar.note)}</td></tr>"
+        f"<tr><th scope='row' class='word'>{markup(bar.name)}</th><td class='word soft about'>{markup(bar.about)}</td>"
+        f"<td class='bar' style='width:14em'>{_bar_html(bar, longest)}</td>"
+        f"{_bar_number(bar)}<td class='word soft'>{markup(_bar_note(bar))}</td></tr>"
         for bar in bars
     )
-    return f"<table>{rows}</table>" if rows else ""
+    return f"<table class='bars'>{rows}</table>" if rows else ""
+
+
+def _bar_number(bar: Bar) -> str:
+    told = f" tabindex='0' title='{markup(bar.hint)}'" if bar.hint else ""
+    return f"<td class='{'number' if told else 'amount'}'{told}>{markup(bar.text)}</td>"
+
+
+def _bar_note(bar: Bar) -> str:
+    """What limits it, and how near it is to the roof of the machine."""
+    if bar.least is None or not bar.share:
+        return bar.note
+    roof = f"{wording.percent(min(1.0, bar.least / bar.share))} of its roof"
+    return f"{roof}, {bar.note}-bound" if bar.note else roof
+
+
+def _bar_html(bar: Bar, longest: float) -> str:
+    inside = ""
+    if bar.least is not None and bar.share:
+        inside = f"<div style='width:{100 * min(1.0, bar.least / bar.share):.3g}%;height:1em;background:{BLUE}'></div>"
+    return f"<div style='width:{100 * bar.share / longest:.3g}%;height:1em;background:{SKY}'>{inside}</div>"
 
 
 def color_of(name: str, place: int) -> str:

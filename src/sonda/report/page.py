@@ -6,6 +6,7 @@ A content security policy in the page forbids every outside request, so this hol
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sonda.analysis.comparison.summary import Comparison
 from sonda.analysis.summary import Summary
 from sonda.record.run import Run
 from sonda.report.blocks import View
-from sonda.report.labels import UNITS, markup, script_data
+from sonda.report.labels import UNITS, markup
 from sonda.report.markup import panel_html
 from sonda.report.output import whole_file
 from sonda.report.provenance import SOURCE
@@ -61,7 +62,7 @@ def page_text(
     comparison: Comparison | None = None,
     asked: Sequence[str] = (),
 ) -> str:
-    """The page as text, about 5 MB, most of it Plotly."""
+    """The page as text."""
     names = column_names(summaries, asked)
     # Runs that were asked for one by one are called the same in every section.
     sides = names if asked and len(set(asked)) == len(asked) else asked
@@ -80,24 +81,21 @@ def page_text(
         beside, called, judged, together = zip(*steps, strict=True)
         grouped = together if len(set(together)) > 1 else ()
         blocks = side_by_side_panels(beside, called, judged, comparison, grouped)
-        sections.append(render_section("Side by side", "together", blocks))
+        sections.append(render_section("Side by side", "together", blocks, alone=comparison is None))
         shared = targets_panels(beside, called)
         sections += [render_section("Rooflines", "targets", shared)] if shared else []
     for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
         alone = len(sections) == 0 and len(summaries) == 1
         # Without what `run.json` knows it is a run of steps.
         view = view_of(run, summary, name) if run is not None else StepsView(summary, name=name)
-        sections.append(section_of(view, index, alone))
+        sections.append(replace(section_of(view, index, alone), folded=len(summaries) > 1))
     return frame_page(summaries[0].title if summaries else "Sonda", sections)
 
 
 def frame_page(title: str, sections: Sequence[Section]) -> str:
     """A whole page of these sections."""
-    from plotly.offline import get_plotlyjs
-
-    figures = [figure for section in sections for figure in section.figures]
     links = "".join(f'<a href="#{section.place}">{markup(section.name)}</a>' for section in sections)
-    body = "\n".join(f'<section id="{section.place}">\n{section.html}\n</section>' for section in sections)
+    body = "\n".join(map(_section_html, sections))
     body += _words_panel(sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -118,18 +116,19 @@ def frame_page(title: str, sections: Sequence[Section]) -> str:
 <footer>Made by Sonda {markup(VERSION)}. Hover over a number, tap it or walk to it with the arrow keys for its unit,
 source and interval; hatched ones are guesses with bounds, estimated or from tables of energy and area; – is
 missing, with its reason below.
-<noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
-<script type="application/json" id="figures">{script_data(figures)}</script>
+<noscript>Sorting and tooltips of figures need scripts, which are switched off here.</noscript></footer>
 <script>
-{_asset("tables.js")}{_asset("csv.js")}{_asset("hints.js")}</script>
-<script>
-{get_plotlyjs()}
-</script>
-<script>
-{_asset("figures.js")}</script>
+{_asset("tables.js")}{_asset("csv.js")}{_asset("hints.js")}{_asset("figures.js")}</script>
 </body>
 </html>
 """
+
+
+def _section_html(section: Section) -> str:
+    html = f'<section id="{section.place}">\n{section.html}\n</section>'
+    if not section.folded:
+        return html
+    return f'<details class="report"><summary><h2>{markup(section.name)}</h2></summary>{html}</details>'
 
 
 def _words_panel(sections: Sequence[Section]) -> str:
@@ -139,7 +138,7 @@ def _words_panel(sections: Sequence[Section]) -> str:
         return ""
     meanings[SOURCE[0]] = meanings.pop(SOURCE[0])  # the last
     items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in meanings.items())
-    return panel_html("Words on this page", f'<dl class="words">{items}</dl>')
+    return panel_html("Words on this page", f'<dl class="words">{items}</dl>', opened=False)
 
 
 def _asset(name: str) -> str:

@@ -37,10 +37,13 @@ SYMBOLS = {
     "configuration": "hourglass",
 }  # fmt: skip
 """Marks of what limits a layer, for those to whom two colours look alike."""
-HEAT = "Cividis"
-"""Amounts on a map: made to look the same with and without red-green vision (Nunez and others, PLOS ONE 13, 2018)."""
-HATCH = {"fillmode": "overlay", "fgcolor": "rgba(255,255,255,.75)", "size": 7, "solidity": 0.3}
-"""Stripes over the colour of bars that a model or a guess made."""
+HEAT = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838")
+"""Amounts on a map, from little to much: Cividis, made to look the same with and without red-green vision (Nunez and
+others, PLOS ONE 13, 2018)."""
+TIME = ("#f4efe4", "#f3cf8a", "#e69f00", "#d55e00", "#8f2d00")
+"""Time of fields of a tree, from none to most."""
+OUTSIDE = "#c9cdd2"
+"""What is in no layer."""
 DARK_INK, LIGHT_INK = "#101418", "#ffffff"
 
 

@@ -1,4 +1,4 @@
-"""A section of a page: HTML, and the figures that it places."""
+"""A section of a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sonda.report.blocks import Block, View
-from sonda.report.figures import Figure
 from sonda.report.markup import blocks_html
 
 
@@ -17,7 +16,8 @@ class Section:
     place: str
     """Element id."""
     html: str
-    figures: tuple[Figure, ...] = ()
+    folded: bool = False
+    """Whether a reader opens it by its name."""
     words: tuple[tuple[str, str], ...] = ()
     """What a reader may not know, with its meaning; a page says each once."""
 
@@ -25,9 +25,7 @@ class Section:
 def render_section(name: str, place: str, blocks: Sequence[Block], prefix: str = "", alone: bool = True) -> Section:
     """These blocks as a section. `prefix` goes before the ids of figures and tables; `alone` says that it has the
     page's first heading."""
-    drawn: list[Figure] = []
-    html = blocks_html(blocks, prefix, drawn, alone)
-    return Section(name, place, html, tuple(drawn))
+    return Section(name, place, blocks_html(blocks, prefix, alone))
 
 
 def section_of(view: View, index: int = 0, alone: bool = True) -> Section:

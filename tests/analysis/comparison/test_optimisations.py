@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from builders import stepped
+from charts import across, charts_of, series_of
 from optimisations_cases import CHANGES, summaries
 from sonda.analysis.comparison.optimisations import (
     Limit,
@@ -157,8 +158,9 @@ def test_one_step_each_has_no_interval() -> None:
     assert describe(option.outcome) == "one measurement each has no interval", (
         "nothing was tested, so nothing is not significant"
     )
-    (drawn,) = options_figure(optimisations_document([weigh_options("", "base", runs, CHANGES, {})])[0])["data"]  # type: ignore[index]
-    assert drawn["error_x"]["visible"] is False
+    figure = options_figure(optimisations_document([weigh_options("", "base", runs, CHANGES, {})])[0])
+    assert figure is not None
+    assert [series.intervals for series in series_of(figure)] == [(None,)]
 
 
 # ---- several ------------------------------------------------------------------------------------------------------
@@ -335,13 +337,14 @@ def test_the_page_has_a_mark_for_every_option_with_its_interval() -> None:
     shown = document_of()
     figure = options_figure(shown["optimisations"][0])
     assert figure is not None
-    (faster,) = figure["data"]
-    values = dict(zip(faster["y"], faster["x"], strict=True))
-    assert set(values) == {"prefetch", "mixed", "both"} and faster["name"] == "faster"
+    (faster,) = series_of(figure)
+    values = dict(zip(figure.fields[0].y.names, across(faster), strict=True))
+    assert set(values) == {"prefetch", "mixed", "both"} and faster.name == "faster"
     assert values["prefetch"] == pytest.approx(2.0, rel=0.05)
-    assert all(reach > 0 for reach in faster["error_x"]["array"])
+    assert all(ends is not None and ends[0] < value < ends[1]
+               for ends, value in zip(faster.intervals, filter(None, across(faster)), strict=True))  # fmt: skip
     section = section_of(StudyView(shown))
-    assert "Prefetch and mixed bring" in section.html and len(section.figures) >= 2
+    assert "Prefetch and mixed bring" in section.html and len(charts_of(StudyView(shown).full())) >= 2
     top, of_cnn, of_resnet = section.html.split(": what options bring against base")
     # The whole first; what is of one network stands with its picture.
     assert [piece.count("Prefetch and mixed bring ") for piece in (top, of_cnn, of_resnet)] == [1, 1, 1]

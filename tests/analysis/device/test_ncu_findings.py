@@ -245,7 +245,7 @@ def test_only_a_kernel_that_no_roof_explains_is_out_of_line() -> None:
     add["metrics"]["dram_roof:derived"] = 0.38
     verdict = stall_rule(summarise(builder.run()))
     assert verdict is not None and verdict.evidence["roof"].value == pytest.approx(0.38)
-    assert "long scoreboard <strong>82 %</strong>" in blocks_html([evidence(verdict)], "", []), "a share, not a count"
+    assert "long scoreboard <strong>82 %</strong>" in blocks_html([evidence(verdict)], ""), "a share, not a count"
     assert isinstance(verdict.finding, KernelStalled) and verdict.finding.roof == verdict.evidence["roof"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from charts import boxes_of, series_of
 from energy_summary_cases import BOARD, MS, WATTS, S, counter, found_in, keep, phases_of, readings, rising, training
 from plain_runs import load_plain
 from sonda.analysis.energy.findings import (
@@ -163,10 +164,10 @@ def test_an_estimate_is_an_interval_and_is_never_added_to_what_was_measured(tmp_
     assert found.all["estimated"].idle.reason == "idle power was not measured"
     figure = energy_bars(found)
     assert figure is not None
-    assert figure["data"][0]["marker"]["pattern"]["shape"] == ["", "/"]
+    assert boxes_of(figure)[""].hatched == (False, True)
     lines = power_figure(found)
     assert lines is not None
-    assert [line["line"]["dash"] for line in lines["data"]] == ["solid", "dot"]
+    assert [line.line for line in series_of(lines)] == ["solid", "dot"]
     assert "~200 (120–280 J)" in EnergyView(found).text(width=140, detail=Detail.ALL)
 
 

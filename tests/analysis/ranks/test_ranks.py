@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from charts import boxes_of, charts_of
 from places import DATA
 from ranks_cases import REDUCE, job, on_device
 from sonda.analysis.ranks.arrivals import Arrivals, Came, arrivals
@@ -310,7 +311,8 @@ def test_recorded_ranks_on_gloo(tmp_path: Path) -> None:
     screen = TraceView(summary).text(120, color=False, detail=Detail.ALL)
     assert "keeps others waiting" in screen and "10 collectives" in screen
     page = section_of(TraceView(summary), 0, True)
-    assert len(page.figures) == 1 and np.array(page.figures[0]["data"][0]["z"]).shape == (4, 5)
+    (heat,) = charts_of(TraceView(summary).full()).values()
+    assert (len(heat.fields[0].y.names), len(heat.x.names)) == (4, 5) and len(boxes_of(heat)[""].places) == 20
     assert "Ranks and steps" in page.html
     document = TraceView(summary).document()["job"]
     assert [one["last"] for one in document["ranks"]] == last

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import sonda
+from charts import across, charts_of
 from command_line import run_command
 from places import REPOSITORY
 from sonda.analysis.findings import Remark
@@ -23,6 +24,7 @@ from sonda.record.run import Run
 from sonda.record.simulated import PointReason
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
+from sonda.report.charts.chart import Dots, Points
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
@@ -193,22 +195,21 @@ def test_the_page_holds_the_front_and_two_pictures(kept: tuple[Store, Run]) -> N
     assert "Pareto front" in text
     assert "Cycles and energy" in text
     assert "Cycles and area" in text
-    figures = json.loads(text.split('id="figures">')[1].split("</script>")[0])
-    assert [figure["place"] for figure in figures] == ["run0f0", "run0f1"]
-    others, front = figures[0]["data"]
     found = explored(run)
-    assert len(front["x"]) == len(found.front)
-    assert front["x"] == sorted(front["x"])
+    figures = charts_of(ExplorationView(found, run.points).full())
+    assert list(figures) == ["f0", "f1"] and all(f'id="run0{place}"' in text for place in figures)
+    others, front = figures["f0"].marks
+    assert isinstance(others, Dots) and isinstance(front, Points)
+    assert len(front.points) == len(found.front)
+    assert across(front) == sorted(filter(None, across(front)))
     shown = sum(row["impossible"] is None and not row["front"] for row in run.points.to_pylist())
-    assert len(others["x"]) == len(others["y"]) == shown
-    for figure in figures:
-        assert f'id="{figure["place"]}"' in text
+    assert len(others.points) == shown
     # A scale that suits the numbers, so that ticks need no prefix.
-    unit = re.fullmatch(r"energy, ([pnµm]J) \(simulated\)", figures[0]["layout"]["yaxis"]["title"]["text"])
+    unit = re.fullmatch(r"energy, ([pnµm]J) \(simulated\)", figures["f0"].fields[0].y.title)
     assert unit is not None
     factor = {"pJ": 1e-12, "nJ": 1e-9, "µJ": 1e-6, "mJ": 1e-3}[unit[1]]
     joules = [one.values["energy"].value or 0.0 for one in found.front]
-    assert [y * factor for y in front["y"]] == pytest.approx(joules)
+    assert [y * factor for _, y in filter(None, front.points)] == pytest.approx(joules)
 
 
 def test_every_figure_of_the_front_says_its_source(kept: tuple[Store, Run]) -> None:

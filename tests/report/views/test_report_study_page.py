@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 import pytest
 
 from builders import stepped
+from charts import boxes_of, charts_of, lengths, series_of, upright
 from sonda.report.blocks import Detail
+from sonda.report.charts.chart import Area, Points
 from sonda.report.page import write_view
 from sonda.report.section import section_of
 from sonda.report.views.study.figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
@@ -69,18 +70,18 @@ STUDY: dict[str, Any] = {
 def test_the_scaling_curve_has_the_ideal_the_bound_and_both_speed_ups_of_each() -> None:
     drawn = scaling_figure(STUDY)
     assert drawn is not None
-    ideal, bound, one, two = drawn["data"]
-    assert (ideal["x"], ideal["y"]) == ([1, 2], [1.0, 2.0])
-    assert bound["y"] == [1.0, pytest.approx(1.818, abs=1e-3)]
-    assert "10 % serial" in bound["name"]
-    assert (one["name"], one["y"]) == ("one", [1.0, 1.0])
-    assert [round(x) for x in one["x"]] == [1, 1] and one["x"][0] < one["x"][1], "whole beside training part"
-    assert one["marker"]["symbol"] == ["circle", "circle-open"]
-    assert (two["name"], two["y"]) == ("two", [1.79]), "what is missing is not drawn as 0"
-    assert two["error_y"]["array"] == pytest.approx([0.11])
-    assert two["error_y"]["arrayminus"] == pytest.approx([0.09])
-    assert "1.79, derived" in two["text"][0] and "1.70 to 1.90" in two["text"][0]
-    assert one["error_y"]["visible"] is False and two["error_y"]["visible"] is True, "no bar without an interval"
+    ideal, bound, one, two = series_of(drawn)
+    assert ideal.points == ((1, 1.0), (2, 2.0))
+    assert upright(bound) == [1.0, pytest.approx(1.818, abs=1e-3)]
+    assert "10 % serial" in bound.name
+    assert (one.name, upright(one)) == ("one", [1.0, 1.0])
+    (whole, training) = [point[0] for point in one.points if point is not None]
+    assert round(whole) == round(training) == 1 and whole < training, "whole beside training part"
+    assert one.symbols == ("circle", "circle-open")
+    assert (two.name, upright(two)) == ("two", [1.79]), "what is missing is not drawn as 0"
+    assert two.intervals == ((1.7, 1.9),) and two.upright
+    assert "1.79, derived" in two.hints[0] and "1.70 to 1.90" in two.hints[0]
+    assert one.intervals == (None, None), "no bar without an interval"
     assert scaling_figure({**STUDY, "scaling": None}) is None
 
 
@@ -89,19 +90,21 @@ def test_configurations_of_as_many_devices_stand_beside_each_other() -> None:
     alike = [{**point, "name": name, "training": point["whole"]} for name in ("two", "half batch", "all shared")]
     drawn = scaling_figure({**STUDY, "scaling": {**STUDY["scaling"], "points": alike}})
     assert drawn is not None
-    places = [x for trace in drawn["data"][2:] for x in trace["x"]]
+    places = [point[0] for series in series_of(drawn)[2:] for point in series.points if point is not None]
     assert len(set(places)) == 6 and places == sorted(places) and all(round(x) == 2 for x in places)
 
 
 def test_accuracy_is_a_line_with_its_least_and_most_shaded() -> None:
     drawn = accuracy_figure(STUDY)
     assert drawn is not None
-    band, line = drawn["data"][2:]
-    assert (band["x"], band["y"]) == ([1, 2, 2, 1], pytest.approx([40.0, 60.0, 40.0, 10.0]))
-    assert (line["x"], line["y"]) == ([1, 2], [20.0, 50.0])
-    assert line["name"] == "two &amp; &lt;more&gt;"
+    band, line = drawn.marks[2:]
+    assert isinstance(band, Area) and isinstance(line, Points)
+    assert (band.across, band.low, band.high) == ((1, 2), (10.0, 40.0), (40.0, 60.0))
+    assert line.points == ((1, 20.0), (2, 50.0))
+    assert line.name == "two & <more>"
     alone = {**STUDY, "rows": [row("one", figure(1.0), figure(1.0), [point(1, 0.3, 0.3, 0.3, n=1)])]}
-    assert [one["mode"] for one in accuracy_figure(alone)["data"]] == ["lines+markers"]  # type: ignore[index]
+    single = accuracy_figure(alone)
+    assert single is not None and [type(mark) for mark in single.marks] == [Points], "one run has no spread"
     assert accuracy_figure({**STUDY, "rows": STUDY["rows"][2:]}) is None
 
 
@@ -112,10 +115,10 @@ def test_curves_that_lie_upon_each_other_are_told_apart_and_named() -> None:
             for name, mean in curves.items()]  # fmt: skip
     drawn = accuracy_figure({**STUDY, "rows": rows})
     assert drawn is not None
-    one, same, other = drawn["data"]
-    assert one["line"]["width"] > same["line"]["width"] and one["marker"]["size"] > same["marker"]["size"]
-    assert (one["line"]["dash"], same["line"]["dash"], other["line"]["dash"]) == ("solid", "dash", "solid")
-    assert other["line"]["width"] == same["line"]["width"]
+    one, same, other = series_of(drawn)
+    assert one.width > same.width and one.sizes > same.sizes
+    assert (one.line, same.line, other.line) == ("solid", "dash", "solid")
+    assert other.width == same.width
     assert '"one" and "same, DDP" lie upon each other' in accuracy_caption({**STUDY, "rows": rows})
     assert "other" not in accuracy_caption({**STUDY, "rows": rows}).replace("each other", "")
     assert "lie upon" not in accuracy_caption({**STUDY, "rows": rows[1:]})
@@ -131,11 +134,11 @@ def test_curves_that_are_not_drawn_are_counted() -> None:
 def test_bars_of_estimates_are_hatched_and_rows_without_energy_have_none() -> None:
     drawn = energy_figure(STUDY, ["energy_J"], "J")
     assert drawn is not None
-    (bars,) = drawn["data"]
-    assert bars["orientation"] == "h" and bars["x"] == [100.0, 80.0], "lying, as long names have room beside them"
-    assert bars["marker"]["pattern"]["shape"] == ["", "/"]
-    assert bars["error_x"]["arrayminus"] == [10.0, 32.0]
-    assert drawn["layout"]["yaxis"]["ticktext"] == ["one", "two &amp; &lt;more&gt;"]
+    (bars,), (lines,) = boxes_of(drawn).values(), series_of(drawn)
+    assert lengths(bars) == {0: 100.0, 1: 80.0}, "lying, as long names have room beside them"
+    assert bars.hatched == (False, True)
+    assert lines.intervals == ((90.0, 120.0), (48.0, 112.0))
+    assert drawn.fields[0].y.names == ("one", "two & <more>")
     assert energy_figure({**STUDY, "rows": STUDY["rows"][2:]}, ["energy_J"], "J") is None
 
 
@@ -147,11 +150,9 @@ def test_rows_are_named_by_what_differs() -> None:
 def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
     path = write_view(tmp_path / "study.html", StudyView(STUDY))
     text = path.read_text()
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.S)
-    assert found is not None
-    places = [one["place"] for one in json.loads(found[1])]
+    places = re.findall(r'<div class="figure" id="(.*?)"', text)
     assert places == ["studydots0", "studyscaling", "studyaccuracy", "studyenergy", "studyrelative"]
-    assert all(f'id="{place}"' in text for place in places)
+    assert "two & <more>" not in text and "two &amp; &lt;more&gt;" in text
     assert "Does &lt;it&gt; pay?" in text
     assert "Content-Security-Policy" in text
 
@@ -171,7 +172,7 @@ def test_a_study_without_trainings_has_tables_only() -> None:
              "rows": [{"configuration": {"batch": 8}, "failures": ["repetition 1: out of memory"],
                        "figures": {"step_ms": figure(2.5, unit="ms")}}]}  # fmt: skip
     section = section_of(StudyView(plain))
-    assert section.figures == ()
+    assert charts_of(StudyView(plain).full()) == {}
     assert "2.50" in section.html
     assert "out of memory" in section.html
 

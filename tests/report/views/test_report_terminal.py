@@ -218,8 +218,8 @@ def test_the_least_and_the_most_of_few_steps_are_called_so() -> None:
     assert hints[1:] == [
         f"half of the interval over the median ({what}), derived" for what in ("least to most of 3", "95 % interval")
     ]
-    assert "<small>±1.8 % (least to most of 3)</small>" in blocks_html([verdict_block(one)], "", [])
-    assert "<small>±1.8 %</small>" in blocks_html([verdict_block(two_parts())], "", [])
+    assert "<small>±1.8 % (least to most of 3)</small>" in blocks_html([verdict_block(one)], "")
+    assert "<small>±1.8 %</small>" in blocks_html([verdict_block(two_parts())], "")
 
 
 def test_the_page_of_a_comparison_is_asked_for_by_the_names_that_were_given() -> None:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from charts import across, series_of, upright
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.training import Trained, Walk, read_trained, write_trained
@@ -62,7 +63,7 @@ def test_the_page_draws_losses_and_right_answers() -> None:
     summary = summarise(trained([50, 48], [5, 5], 12, [0.4, 0.7], 0.75))
     assert summary.training is not None
     figure = curve(summary.training)
-    drawn = {line["name"]: (line["x"], line["y"]) for line in figure["data"]}
+    drawn = {line.name: (across(line), upright(line)) for line in series_of(figure)}
     assert drawn == {
         "training loss": ([1, 2], [2.0, 1.0]),
         "validation loss": ([1, 2], [1.0, 1.0]),

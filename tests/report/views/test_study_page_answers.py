@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from charts import across, boxes_of, lengths, series_of, upright
 from sonda.report.palette import GREY
 from sonda.report.views.study.answer import answer, published_words
 from sonda.report.views.study.cells import FEWER, axis_cell, interval_kind, interval_words, study_cell
@@ -171,12 +172,12 @@ def test_a_place_is_one_line_and_a_variant_one_mark() -> None:
     ]
     drawn = dots_figure(made, made["columns"][0])
     assert drawn is not None
-    published, first, second = drawn["data"]
-    assert (first["name"], first["x"], second["name"], second["x"]) == ("a", [120.0, 200.0], "b", [10.0])
-    assert first["marker"]["symbol"] != second["marker"]["symbol"], "colours alone tell nothing apart"
-    assert published["x"] == [50, 100, None, 50, 100, None], "a range from end to end"
-    assert drawn["layout"]["yaxis"]["ticktext"] == ["2MiB", "4MiB"]
-    assert first["y"] == [0, 1] and second["y"] == [0]
+    published, first, second = series_of(drawn)
+    assert (first.name, across(first), second.name, across(second)) == ("a", [120.0, 200.0], "b", [10.0])
+    assert first.symbols[0] != second.symbols[0], "colours alone tell nothing apart"
+    assert across(published) == [50, 100, None, 50, 100, None], "a range from end to end"
+    assert drawn.fields[0].y.names == ("2MiB", "4MiB")
+    assert upright(first) == [0, 1] and upright(second) == [0]
 
 
 def test_marks_that_would_hide_each_other_are_drawn_one_below_the_other() -> None:
@@ -187,10 +188,10 @@ def test_marks_that_would_hide_each_other_are_drawn_one_below_the_other() -> Non
     made = study({"cycles": "cycles"}, rows)
     drawn = dots_figure(made, made["columns"][0])
     assert drawn is not None
-    (a, b, c) = (trace["y"] for trace in drawn["data"])
+    (a, b, c) = ([y for _, y in filter(None, series.points)] for series in series_of(drawn))
     assert b[0] == 0 and a[0] < 0 < c[0] and c[0] - a[0] < 0.5, "within their place, in the order of variants"
     assert a[1] < 1 < b[1] and c[1] == 1
-    assert drawn["layout"]["height"] > 130 + 3 * 20, "a place has room for both"
+    assert drawn.height > 3 * 20, "a place has room for both"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_intervals_that_reach_over_each_other_are_drawn_one_below_the_other(
     made = study({name: unit}, rows)
     drawn = dots_figure(made, made["columns"][0])
     assert drawn is not None
-    ((a,), (b,), (c,)) = (trace["y"] for trace in drawn["data"])
+    ((a,), (b,), (c,)) = ([y for _, y in filter(None, series.points)] for series in series_of(drawn))
     assert a < 0 < b and c == 0
 
 
@@ -221,10 +222,10 @@ def test_ratios_that_may_as_well_be_one_are_grey_in_picture_and_table() -> None:
     made = study({"slowdown": "", "step_ms": "ms"}, rows)
     drawn = dots_figure(made, made["columns"][0])
     assert drawn is not None
-    sure, unsure = drawn["data"]
-    assert (sure["x"], unsure["x"]) == ([1.5, 1.2], [1.02])
-    assert sure["marker"]["color"] != unsure["marker"]["color"] == GREY
-    assert unsure["showlegend"] is False, "it is the same series"
+    sure, unsure = series_of(drawn)
+    assert (across(sure), across(unsure)) == ([1.5, 1.2], [1.02])
+    assert sure.color != unsure.color == GREY
+    assert sure.name == unsure.name, "it is the same series"
     table = ours_table(made, made["columns"], "")
     assert [row[1].tone for row in table.rows] == ["", "quiet", ""]
     assert table.rows[1][1].hint.endswith("not significant: the interval holds 1")
@@ -240,12 +241,12 @@ def test_published_ranges_of_two_sources_are_two_lines_that_can_be_seen() -> Non
     made["rows"][1]["figures"]["cycles"]["published"] = [printed(60.0, 1.0) | {"hardware": "article"}]
     drawn = dots_figure(made, made["columns"][0])
     assert drawn is not None
-    lines = {trace["name"]: trace for trace in drawn["data"][:2]}
-    assert lines["thesis"]["x"] == [40, 45, None] and lines["article"]["x"] == [35, 40, None, 60.0, None]
-    heights = [lines[name]["y"][0] for name in ("thesis", "article")]
+    lines = {series.name: series for series in series_of(drawn)[:2]}
+    assert across(lines["thesis"]) == [40, 45, None] and across(lines["article"]) == [35, 40, None, 60.0, None]
+    heights = [point[1] for name in ("thesis", "article") if (point := lines[name].points[0])]
     assert heights[0] != heights[1] and all(abs(height) < 0.5 for height in heights), "both within their place"
-    assert lines["thesis"]["marker"]["symbol"] != lines["article"]["marker"]["symbol"]
-    assert all("opacity" not in trace["marker"] for trace in lines.values())
+    assert lines["thesis"].symbols != lines["article"].symbols
+    assert all(series.opacity == 1 for series in lines.values())
 
 
 def test_published_figures_stand_beside_ours_with_ratio_and_what_differs() -> None:
@@ -268,7 +269,7 @@ def test_printed_figures_that_the_interval_of_ours_reaches_are_grey() -> None:
     assert [pair.reached for pair in found] == [False, True, True, False], "one run has no interval"
     assert [row[4].tone for row in published_table(found).rows] == ["", "quiet", "quiet", ""]
     drawn = published_figure(found)
-    assert drawn is not None and [trace["x"] for trace in drawn["data"]] == [[0.667, 1.0], [0.976]]
+    assert drawn is not None and list(map(across, series_of(drawn))) == [[0.667, 1.0], [0.976]]
 
 
 def test_stacks_are_made_of_what_a_row_has() -> None:
@@ -282,7 +283,9 @@ def test_stacks_are_made_of_what_a_row_has() -> None:
         "rest of step",
     ]
     drawn = stack_figure(stack)
-    assert [trace["x"] for trace in drawn["data"]] == [[1.0], [8.0], [1.0]] and drawn["layout"]["barnorm"] == "percent"
+    assert [lengths(boxes) for boxes in boxes_of(drawn).values()] == [
+        {0: pytest.approx(10)}, {0: pytest.approx(80)}, {0: pytest.approx(10)},
+    ]  # fmt: skip
 
 
 def test_the_front_holds_what_no_other_beats_in_both() -> None:

@@ -7,7 +7,10 @@ import math
 import pyarrow as pa
 import pytest
 
+from charts import series_of
 from sonda.analysis.simulated.exploration import Exploration
+from sonda.report.charts.chart import Boxes
+from sonda.report.palette import SKY, VERMILION
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.views.exploration import MOST_POINTS, points_table
 
@@ -15,27 +18,27 @@ from sonda.report.views.exploration import MOST_POINTS, points_table
 def test_twice_as_slow_and_twice_as_fast_are_equally_far_from_white() -> None:
     drawn = slowdown_map(["a <b>", "c"], ["a <b>", "c"], [[None, 2.0], [0.5, None]], [["", "2.00"], ["0.50", ""]],
                          [["", "2, measured"], ["0.5, measured", ""]])  # fmt: skip
-    (trace,) = drawn["data"]
-    assert trace["z"] == [[None, 1.0], [-1.0, None]]
-    assert (trace["zmin"], trace["zmax"]) == (-1.0, 1.0)
-    assert trace["y"] == ["a &lt;b&gt;", "c"] and trace["x"] == ["by a &lt;b&gt;", "by c"]
-    assert trace["hovertext"][0][1] == "a &lt;b&gt; by c: 2, measured"
-    bar = trace["colorbar"]
-    assert [2**tick for tick in bar["tickvals"]] == pytest.approx([float(text) for text in bar["ticktext"]])
+    (boxes,), scale = drawn.marks, drawn.scale
+    assert isinstance(boxes, Boxes) and scale is not None
+    slow, fast = boxes.places
+    assert slow[:3] == (0.5, 1.5, -0.5) and fast[:3] == (-0.5, 0.5, 0.5), "only what was measured has a field"
+    assert (scale.low, scale.high) == (-1.0, 1.0) and boxes.colors == (VERMILION, SKY)
+    assert drawn.fields[0].y.names == ("a <b>", "c") and drawn.x.names == ("by a <b>", "by c")
+    assert boxes.hints[0] == "a <b> by c: 2, measured"
+    assert [2**tick for tick, _ in scale.ticks] == pytest.approx([float(text) for _, text in scale.ticks])
 
 
 def test_small_slowdowns_are_not_made_to_look_large() -> None:
-    (trace,) = slowdown_map(["a"], ["b"], [[1.01]], [["1.01"]], [[""]])["data"]
-    assert trace["zmax"] == pytest.approx(math.log2(1.1))
+    scale = slowdown_map(["a"], ["b"], [[1.01]], [["1.01"]], [[""]]).scale
+    assert scale is not None and scale.high == pytest.approx(math.log2(1.1))
 
 
 def test_misses_fall_with_the_size_of_the_cache() -> None:
     misses = {"mlp": {2.0**20: 400.0, 2.0**18: 900.0}, "cnn": {2.0**18: 5000.0}}
     drawn = miss_curve(misses)
     assert drawn is not None
-    mlp = drawn["data"][0]
-    assert (mlp["x"], mlp["y"]) == ([2.0**18, 2.0**20], [900.0, 400.0])
-    assert drawn["layout"]["xaxis"]["ticktext"] == ["256 KiB", "1 MiB"]
+    assert series_of(drawn)[0].points == ((2.0**18, 900.0), (2.0**20, 400.0))
+    assert [text for _, text in drawn.x.ticks] == ["256 KiB", "1 MiB"]
     assert [[cell.text for cell in row] for row in misses_table(misses).rows] == [
         ["mlp", "900", "400"],
         ["cnn", "5,000", "–"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sonda.report.section import section_of
+from charts import boxes_of, charts_of, series_of
 from sonda.report.views.study.answer import answer
 from sonda.report.views.study.dot_plot import dots_of
 from sonda.report.views.study.facets import split_study
@@ -55,20 +55,21 @@ def test_parts_that_are_still_too_long_are_taken_apart_again_and_nothing_is_lost
 @pytest.mark.parametrize("name", sorted(published_studies()))
 def test_every_configuration_of_a_whole_study_is_in_its_pictures(name: str, tmp_path: Path) -> None:
     study = constructed(name, tmp_path, None)
-    figures = {figure["place"]: figure for figure in section_of(StudyView(study)).figures}
+    figures = charts_of(StudyView(study).full())
     for number, key in enumerate(answer(study).figures):
-        drawn = [figure for place, figure in figures.items() if place.startswith(f"studydots{number}")]
+        drawn = [figure for place, figure in figures.items() if place.startswith(f"dots{number}")]
         if not drawn:
             assert name == "corun", "its matrix shows them"
             continue
-        ours = sum(len(trace["x"]) for figure in drawn for trace in figure["data"] if trace["mode"] == "markers")
-        assert ours == len(dots_of(study, key))
-        assert all(len(figure["layout"]["yaxis"]["tickvals"]) <= 40 for figure in drawn)
+        ours = sum(len(series.points) for figure in drawn for series in series_of(figure) if not series.line)
+        fields = sum(len(boxes.places) for figure in drawn for boxes in boxes_of(figure).values())
+        assert ours + fields == len(dots_of(study, key))
+        assert all(len(figure.fields[0].y.names) <= 40 for figure in drawn)
 
 
 @pytest.mark.parametrize("name", ["jax-optimisations", "pytorch-optimisations", "tensorflow-optimisations"])
 def test_bars_of_all_configurations_are_drawn(name: str, tmp_path: Path) -> None:
     study = constructed(name, tmp_path, None)
-    drawn = [figure for figure in section_of(StudyView(study)).figures if figure["place"].startswith("studyprocessor")]
+    drawn = [figure for place, figure in charts_of(StudyView(study).full()).items() if place.startswith("processor")]
     assert len(study["rows"]) > 40
-    assert sum(len(figure["layout"]["yaxis"]["tickvals"]) for figure in drawn) == len(study["rows"])
+    assert sum(len(figure.fields[0].y.names) for figure in drawn) == len(study["rows"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,16 @@ from rich.cells import cell_len
 import snapshot_files as snapshots
 from browser import Browser, browser, needs_browser
 from builders import stepped
+from charts import boxes_of, heights, series_of
 from counted_examples import SKYLAKE, ZEN4, counted_run, groups
 from plain_runs import change_target
 from sonda.analysis.change_points import Change
-from sonda.analysis.counters.summary import Series
+from sonda.analysis.counters.summary import Series, TopDown
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.quantities import SOURCES
 from sonda.report.blocks import Detail
+from sonda.report.charts.chart import Boxes, Guide
 from sonda.report.page import page_text
 from sonda.report.views.counters.topdown import (
     choose_counted,
@@ -159,24 +160,31 @@ def test_a_run_without_counters_has_only_its_series() -> None:
 def test_the_icicle_is_as_wide_as_the_shares() -> None:
     found = zen4().parts[0].topdown
     assert found is not None
-    trace = topdown_icicle(found)["data"][0]  # type: ignore[index]
-    width = dict(zip(trace["ids"], trace["values"], strict=True))
-    parent = dict(zip(trace["ids"], trace["parents"], strict=True))
+    places = _fields(found)
+    backend, memory = places["Backend bound"], places["Memory bound"]
+    assert backend[1] - backend[0] == pytest.approx(40) and memory[1] - memory[0] == pytest.approx(30)
+    assert backend[0] <= memory[0] and memory[1] <= backend[1], "level 2 stands beneath what it is a part of"
+    assert places["residual"][1] - places["residual"][0] == pytest.approx(1)
+    assert max(right for _, right, _ in places.values()) == pytest.approx(100)
 
-    def whole(name: str) -> float:
-        return width[name] + sum(whole(other) for other in parent if parent[other] == name)
 
-    assert whole("backend_bound") == pytest.approx(0.4) and width["memory_bound"] == pytest.approx(0.3)
-    assert width["residual"] == pytest.approx(0.01)
-    assert whole("AMD Zen 4") == pytest.approx(1.0)
+def _fields(found: TopDown) -> dict[str, tuple[float, float, int]]:
+    """Left end, right end and level of each category, by its words."""
+    figure = topdown_icicle(found)
+    assert figure is not None
+    boxes = [mark for mark in figure.marks if isinstance(mark, Boxes)]
+    return {
+        box.hints[0].partition(":")[0]: (box.places[0][0], box.places[0][1], round(sum(box.places[0][2:]) / 2))
+        for box in boxes
+    }
 
 
 def test_a_negative_share_is_not_drawn() -> None:
     found = zen4(events={**ZEN4, "de_src_op_disp_all": 2040}).parts[0].topdown
     assert found is not None
-    trace = topdown_icicle(found)["data"][0]  # type: ignore[index]
-    assert "bad_speculation" not in trace["ids"]
-    assert all(value >= 0 for value in trace["values"])
+    widths = {name: right - left for name, (left, right, _) in _fields(found).items()}
+    assert widths.get("Bad speculation", 0.0) == 0
+    assert all(width >= 0 for width in widths.values())
 
 
 def test_stacks_over_steps_leave_gaps_where_nothing_was_counted() -> None:
@@ -185,9 +193,10 @@ def test_stacks_over_steps_leave_gaps_where_nothing_was_counted() -> None:
     assert found is not None
     figure = topdown_over_steps(found)
     assert figure is not None
-    heights = {trace["name"]: trace["y"] for trace in figure["data"]}
-    assert heights["Backend bound"] == [pytest.approx(25), pytest.approx(25), None]
-    assert figure["data"][0]["x"] == [2.5, 6.5, 9.5]
+    backend = boxes_of(figure)["Backend bound"]
+    assert heights(backend) == [pytest.approx(25), pytest.approx(25)], "nothing stands where nothing was counted"
+    assert [(left + right) / 2 for left, right, _, _ in backend.places] == [2.5, 6.5]
+    assert [(strip.left, strip.right) for strip in figure.strips] == [(0.5, 4.5), (4.5, 8.5), (8.5, 10.5)]
 
 
 def test_the_map_has_a_row_for_every_layer_and_a_column_for_every_category() -> None:
@@ -195,24 +204,22 @@ def test_the_map_has_a_row_for_every_layer_and_a_column_for_every_category() -> 
     assert part.topdown is not None
     figure = topdown_map(part.topdown, choose_counted(part, 50))
     assert figure is not None
-    trace, layout = figure["data"][0], figure["layout"]
-    assert sorted(layout["yaxis"]["ticktext"]) == ["(Net)", "conv"]
-    column = layout["xaxis"]["ticktext"].index("Memory bound")
-    assert [row[column] for row in trace["z"]] == pytest.approx([30, 30])
+    assert sorted(figure.fields[0].y.names) == ["(Net)", "conv"]
+    column = figure.x.names.index("Memory bound")
+    cells = [hint for mark in figure.marks if isinstance(mark, Boxes)
+             for place, hint in zip(mark.places, mark.hints, strict=True)
+             if round(sum(place[:2]) / 2) == column]  # fmt: skip
+    assert len(cells) == 2 and all("Memory bound: 30.0 % of slots" in hint for hint in cells)
 
 
 def test_changes_are_marked_in_their_panel_with_the_phases_beneath() -> None:
     part = slower().parts[0]
     figure = over_time_figure(part)
     assert figure is not None
-    panels = {trace["name"]: trace.get("yaxis") for trace in figure["data"]}
-    assert panels["forward"] is None and panels["step time"] == "y2"
-    marks = {shape["yref"].split()[0]: shape["x0"] for shape in figure["layout"]["shapes"]}
-    assert marks["y2"] == 30.5
-    domains = [figure["layout"][f"yaxis{at or ''}"]["domain"] for at in ("", *range(2, 2 + len(panels) - 3))]
-    ordered = sorted(domains)
-    assert ordered[0][0] == 0 and ordered[-1][1] <= 1
-    assert all(low[1] < high[0] for low, high in pairwise(ordered))
+    first, last = figure.fields[0], figure.fields[-1]
+    assert first.title.startswith("step time") and last.title.startswith("phases")
+    assert [mark.at for mark in first.marks if isinstance(mark, Guide)] == [30.5]
+    assert "forward" in boxes_of(figure)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +245,8 @@ def test_long_runs_are_drawn_as_means_and_stay_small() -> None:
     part = summarise(stepped([10.0 + (at % 7) * 0.01 for at in range(9000)])).parts[0]
     figure = over_time_figure(part)
     assert figure is not None
-    assert all(len(trace["x"]) <= 4000 for trace in figure["data"])
-    assert "means of 3 neighbours" in figure["layout"]["xaxis"]["title"]["text"]
+    assert len(figure.strips) == 750 and all(len(curve.points) <= 750 for curve in series_of(figure))
+    assert "means of 12 neighbours" in figure.x.title
 
 
 def test_names_from_outside_cannot_act_in_figures() -> None:
@@ -258,7 +265,7 @@ def test_a_browser_draws_every_figure(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(page_text([slower()]), encoding="utf-8")
     browser.open(page)
-    drawn = browser.run("[...document.querySelectorAll('.js-plotly-plot')].map((figure) => figure.id)")
+    drawn = browser.run("[...document.querySelectorAll('.figure')].map((figure) => figure.id)")
     assert {f"run0p0{place}" for place in ("time", "levels", "slots", "map")} <= set(drawn)
     assert browser.messages == []
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from charts import charts_of
 from sonda.analysis.simulated.exploration import amount, explored
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
+from sonda.report.charts.chart import Dots, Points
 from sonda.report.section import section_of
 from sonda.report.views.exploration import ExplorationView
 from sonda.report.words import describe
@@ -101,10 +103,12 @@ def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> No
     lines = [line.split() for line in ExplorationView(found).text(200, color=False, detail=Detail.ALL).splitlines()]
     assert any(line[:3] == ["clock_GHz", "perceptrons.read_ports", "time"] for line in lines)
     section = section_of(ExplorationView(found, run.points), 0, True)
-    figure = section.figures[0]
+    figure = charts_of(ExplorationView(found, run.points).full())["f0"]
     assert "<h3>Time and " in section.html
-    assert figure["layout"]["xaxis"]["title"]["text"] == "time, ns (simulated)"
-    drawn = [*figure["data"][0]["x"], *figure["data"][1]["x"]]
+    assert figure.x.title == "time, ns (simulated)"
+    others, front = figure.marks
+    assert isinstance(others, Dots) and isinstance(front, Points)
+    drawn = [point[0] for point in (*others.points, *front.points) if point is not None]
     # Equal points of the front are drawn once.
     assert {round(one, 6) for one in drawn} == {round(nanoseconds(point), 6) for point in points}
 
@@ -112,7 +116,8 @@ def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> No
 def test_a_page_of_one_clock_stays_in_cycles(tmp_path: Path) -> None:
     run = explored_dlrm(tmp_path, "perceptrons.read_ports=16,64", changes="clock_GHz=2 energy_table=stonne")
     section = section_of(ExplorationView(explored(run), run.points), 0, True)
-    assert section.figures[0]["layout"]["xaxis"]["title"]["text"] == "cycles (simulated)"
+    figure = charts_of(ExplorationView(explored(run), run.points).full())["f0"]
+    assert figure.x.title == "cycles (simulated)"
     assert "<h3>Cycles and " in section.html
 
 

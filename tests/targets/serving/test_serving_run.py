@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from charts import boxes_of
 from command_line import run_command
 from fake_energy import Powercap
 from serving_run_cases import MS, evenly, here, synthetic
@@ -37,6 +38,7 @@ from sonda.record.readings import SensorReadings
 from sonda.record.run import ProbeState, new_id
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
+from sonda.report.charts.chart import Guide
 from sonda.report.page import page_text
 from sonda.report.views.serving import ServingView, histogram_figure
 from sonda.report.words import describe
@@ -204,13 +206,14 @@ def test_a_page_draws_the_histogram_and_escapes_names(tmp_path: Path) -> None:
 def test_bins_that_grow_are_drawn_on_an_axis_that_grows(tmp_path: Path) -> None:
     """Latencies of 2 to 101 ms; 20 to 69 ms need no such axis, for bins of one width have room."""
     wide = histogram_figure(served(synthetic(tmp_path, evenly(np.arange(2, 102) * MS), scenario="single-stream")))
-    axis, bars = wide["layout"]["xaxis"], wide["data"][0]
-    assert axis["type"] == "log" and 10 ** axis["range"][0] < 2 * MS and 10 ** axis["range"][1] > 101 * MS
-    assert {"2 ms", "10 ms", "100 ms"} <= set(axis["ticktext"])
-    assert bars["x"][0] == 2 * MS and bars["x"][-1] + bars["width"][-1] == pytest.approx(101 * MS)
-    assert wide["layout"]["shapes"][0]["x0"] == pytest.approx(91 * MS, abs=MS)  # nine of ten take less
+    axis, bars = wide.x, boxes_of(wide)[""].places
+    assert axis.log and axis.ends is not None and axis.ends[0] < 2 * MS and axis.ends[1] > 101 * MS
+    assert {"2 ms", "10 ms", "100 ms"} <= {text for _, text in axis.ticks}
+    assert bars[0][0] == 2 * MS and bars[-1][1] == pytest.approx(101 * MS)
+    rules = [mark.at for mark in wide.marks if isinstance(mark, Guide)]
+    assert rules[0] == pytest.approx(91 * MS, abs=MS)  # nine of ten take less
     even = histogram_figure(served(synthetic(tmp_path, evenly(np.arange(20, 70) * MS), scenario="single-stream")))
-    assert "type" not in even["layout"]["xaxis"] and even["data"][0]["x"][0] == 20
+    assert not even.x.log and boxes_of(even)[""].places[0][0] == 20
 
 
 # ---- running --------------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@
   document.body.append(bubble);
   let holder = null;
 
-  function show(element) {
+  function show(element, text = element.title) {
     hide();
     holder = element;
-    bubble.textContent = element.title;
+    bubble.textContent = text;
     bubble.hidden = false;
     element.setAttribute("aria-describedby", "hint");
     settle();
@@ -29,6 +29,9 @@
     holder = null;
     bubble.hidden = true;
   }
+
+  sonda.show = show;
+  sonda.hide = hide;
 
   const told = (target) => (target instanceof Element ? target.closest("[title]:not([title=''])") : null);
   document.addEventListener("focusin", (event) => {
@@ -55,28 +58,5 @@
       if (piece.nodeType === Node.TEXT_NODE) piece.data = piece.data.replace(bound, "$1\u00a0");
       else if (piece instanceof Element && !piece.children.length) piece.textContent = piece.textContent.replace(bound, "$1\u00a0");
     }
-  }
-
-  const LISTED = 14; // titles that stand in the list at once
-  // Long pages begin with a list of what is on them.
-  for (const section of document.querySelectorAll("main > section")) {
-    const titles = [...section.querySelectorAll("h2, h3")].filter((title) => title.textContent.trim());
-    const first = section.querySelector(".panel");
-    if (titles.length < 4 || !first) continue;
-    const list = document.createElement("nav");
-    list.className = "contents";
-    list.ariaLabel = "On this page";
-    const rest = document.createElement("details");
-    rest.innerHTML = `<summary>${titles.length - LISTED} more</summary>`;
-    titles.forEach((title, index) => {
-      title.id ||= `${section.id}-${index}`;
-      const link = document.createElement("a");
-      link.href = `#${title.id}`;
-      link.textContent = title.textContent;
-      if (title.tagName === "H2") link.className = "part";
-      (index < LISTED ? list : rest).append(link);
-    });
-    if (titles.length > LISTED) list.append(rest);
-    first.after(list);
   }
 })();

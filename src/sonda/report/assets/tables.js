@@ -371,6 +371,12 @@ const sonda = { tables: new Map(), paper: [] };
     const root = document.documentElement.classList;
     if (root.contains("paper") === on) return;
     root.toggle("paper", on);
+    // Paper shows what readers open; what stands behind pictures stays there.
+    for (const panel of document.querySelectorAll("details.panel")) {
+      if (on && !panel.open) panel.dataset.closed = "";
+      if (on || panel.dataset.closed !== undefined) panel.open = on;
+      if (!on) delete panel.dataset.closed;
+    }
     for (const change of sonda.paper) change(on);
   }
   addEventListener("beforeprint", () => print(true));

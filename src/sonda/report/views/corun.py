@@ -29,7 +29,7 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.figures import Figure
+from sonda.report.charts.chart import Chart
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, words
 from sonda.report.values import value_document
 from sonda.report.views.corun_figures import slowdown_map
@@ -368,7 +368,7 @@ def companies_table(interference: Interference) -> Table:
     return build(columns, "companies")
 
 
-def _heat_map(interference: Interference) -> Figure:
+def _heat_map(interference: Interference) -> Chart:
     """The matrix; what is not significant, or has no interval, has the colour of no slowdown, as in the table."""
     names = interference.participants
     fields = [
@@ -436,8 +436,9 @@ class CorunView(View):
             answer(found.finding, found.remedy, found.warnings),
             Panel(
                 "Slowdown: a row suffers from a column",
-                [FigureBlock(_heat_map(found), "heat"), TableBlock(matrix_table(found))],
+                [FigureBlock(_heat_map(found), "heat", matrix_table(found))],
                 f"Time per step beside another program over time per step alone; {GREYED}",
+                opened=True,
             ),
             Panel(
                 "The same of CPU time, without waiting for a core",

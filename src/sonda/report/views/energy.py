@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from sonda.analysis.energy.findings import NoEnergy, UnreadCounter
 from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary, Window
@@ -31,9 +33,9 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.figures import Figure, phase_color
-from sonda.report.labels import markup
-from sonda.report.palette import BLUE, GREEN, HATCH, ORANGE, PURPLE, SKY, VERMILION
+from sonda.report.charts.chart import Axis, BarPart, Chart, Mark, Plot, Points, Strip, grouped_bars, stacked_columns
+from sonda.report.figures import MOST_STEPS, phase_color
+from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import Document, value_document
@@ -197,9 +199,8 @@ def _with_bounds(cells: Sequence[Cell], values: Sequence[Value]) -> list[Cell]:
 
 # ---- Energy on a page: tables, energy per device, power over time with phases beneath; what is estimated is ---------
 
-HEIGHT = 320
-BENEATH = 0.24
-"""Part of the height of the figure of power that phases take."""
+HEIGHT, BENEATH = 230, 76
+"""px of height of the power, and of the phases beneath."""
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
 
@@ -208,8 +209,11 @@ def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
     blocks: list[Block] = [answer(found.finding, found.remedy, found.warnings)]
     if found.devices:
         figure = energy_bars(found)
-        picture = [FigureBlock(figure, f"{place}bars")] if figure is not None else []
-        blocks.append(Panel("Energy by device", [*picture, TableBlock(devices_table(found))], _bars_caption(found)))
+        if figure is not None:
+            picture = FigureBlock(figure, f"{place}bars", devices_table(found))
+            blocks.append(Panel("Energy by device", [picture], _bars_caption(found), opened=True))
+        else:
+            blocks.append(Panel("Energy by device", [TableBlock(devices_table(found))]))
     power = power_figure(found)
     if power is not None:
         below = ", what the program did beneath" if found.beneath is not None else ""
@@ -231,89 +235,92 @@ def _bars_caption(energy: EnergySummary) -> str:
     sentences = (
         ["Hatched: estimated by a model, not measured."] if any(value.source == "estimated" for value in values) else []
     )
-    sentences += ["Thin lines are bounds."] if any(_bound_distances(value) != (None, None) for value in values) else []
+    sentences += ["Thin lines are bounds."] if any(_bounds(value) is not None for value in values) else []
     return " ".join([*sentences, "EDP is energy times time."])
 
 
-def _bound_distances(value: Value) -> tuple[float | None, float | None]:
-    """How far its bounds lie below and above it; None where it has none."""
-    if value.value is None or value.low is None or value.high is None:
-        return None, None
-    return value.value - value.low, value.high - value.value
+def _bounds(value: Value) -> tuple[float, float] | None:
+    """None where it has none."""
+    return None if value.value is None or value.low is None or value.high is None else (value.low, value.high)
 
 
-def energy_bars(energy: EnergySummary) -> Figure | None:
+def energy_bars(energy: EnergySummary) -> Chart | None:
     """Energy by device with its bounds, where it has some; a model's is hatched."""
     known = [device for device in energy.devices if device.cost.energy.value is not None]
     if not known:
         return None
     values = [device.cost.energy for device in known]
-    places = list(range(len(known)))
-    below, above = zip(*(_bound_distances(value) for value in values), strict=True)
-    trace = {
-        "type": "bar", "orientation": "h", "y": places,
-        "x": [value.value for value in values],
-        "error_x": {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below)},
-        "marker": {"color": BLUE,
-                   "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
-        "hovertext": [f"{markup(device.name)}: {markup(quantities.provenance(device.cost.energy))}"
-                      for device in known],
-        "hoverinfo": "text",
-    }  # fmt: skip
-    layout = {
-        "height": 90 + 46 * len(known),
-        "xaxis": {"title": {"text": "energy, J"}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(device.name) for device in known], "autorange": "reversed",
-                  "automargin": True},
-    }  # fmt: skip
-    return {"data": [trace], "layout": layout}
+    part = BarPart(
+        "", BLUE, [value.value for value in values],
+        [f"{device.name}: {quantities.provenance(device.cost.energy)}" for device in known],
+        [value.source == "estimated" for value in values], [_bounds(value) for value in values],
+    )  # fmt: skip
+    return grouped_bars([device.name for device in known], [part], Axis("energy, J"))
 
 
-def power_figure(energy: EnergySummary) -> Figure | None:
+def power_figure(energy: EnergySummary) -> Chart | None:
     """Mean power between readings, and beneath it the phases; time 0 is the program's beginning, before it is idling.
 
     Models are dotted.
     """
-    lines: list[Figure] = [
-        {
-            "type": "scatter", "mode": "lines", "name": markup(name), "x": [time for time, _ in points],
-            "y": [watts for _, watts in points],
-            "line": {"shape": "vh", "dash": "dot" if name in energy.estimated else "solid",
-                     "color": LINES[index % len(LINES)]},
-            "hovertemplate": f"{markup(name)} %{{y:.4~g}} W ({'estimated' if name in energy.estimated else 'derived'})"
-                             "<extra>until %{x:.4~g} s</extra>",
-        }
+    lines = tuple(
+        Points(name, LINES[index % len(LINES)], _thinned(points), "dot" if name in energy.estimated else "solid",
+               stepped=True)
         for index, (name, points) in enumerate(energy.power.items()) if points
-    ]  # fmt: skip
+    )  # fmt: skip
     if not lines:
         return None
+    power = Plot(Axis("power, W"), lines, share=HEIGHT)
     below = energy.beneath
-    layout: Figure = {
-        "height": HEIGHT + (110 if below is not None else 0),
-        "xaxis": {"title": {"text": "s since the program began"}},
-        "yaxis": {"title": {"text": "power, W"}, "rangemode": "tozero"},
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-    }
+    times = [point[0] for line in lines for point in line.points if point is not None]
+    ends = [start + below.length for start in below.starts] if below is not None else []
+    axis = Axis("s since the program began", ends=(min([0.0, *times]), max([*times, *ends])))
+    strips = tuple(_power_strips(energy))
     if below is None:
-        return {"data": lines, "layout": layout}
-    layout["yaxis"]["domain"] = [BENEATH + 0.06, 1]
-    layout["yaxis2"] = {"domain": [0, BENEATH], "title": {"text": "% of time"}, "range": [0, 100]}
-    layout["xaxis"]["anchor"] = "y2"
-    layout |= {"barmode": "stack", "bargap": 0}
-    return {"data": [*lines, *_phases(below)], "layout": layout}
+        return Chart(axis, (power,), HEIGHT, strips, legend=True)
+    phases = Plot(Axis(ends=(0, 100)), _phases(below), "% of the time", share=BENEATH)
+    return Chart(axis, (power, phases), HEIGHT + BENEATH, strips, legend=True)
 
 
-def _phases(below: Beneath) -> list[Figure]:
-    middles = [start + below.length / 2 for start in below.starts]
-    return [
-        {
-            "type": "bar", "name": markup(name), "x": middles, "y": [100 * share for share in shares], "yaxis": "y2",
-            "width": below.length, "marker": {"color": phase_color(name, index), "line": {"width": 0}},
-            "hovertemplate": f"{markup(name)} %{{y:.3~g}} % of the time (derived)<extra>%{{x:.4~g}} s</extra>",
-        }
-        for index, (name, shares) in enumerate(below.shares.items())
-    ]  # fmt: skip
+def _thinned(readings: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Readings (end, mean power since the one before), of very many the means of neighbours."""
+    group = math.ceil(len(readings) / MOST_STEPS)
+    if group <= 1:
+        return tuple(readings)
+    shown = []
+    before = 0.0
+    for start in range(0, len(readings), group):
+        joules, begin = 0.0, before
+        for end, watts in readings[start : start + group]:
+            joules += watts * (end - before)
+            before = end
+        shown.append((before, joules / (before - begin) if before > begin else 0.0))
+    return tuple(shown)
+
+
+def _phases(below: Beneath) -> tuple[Mark, ...]:
+    edges = [(start, start + below.length) for start in below.starts]
+    columns = [(name, phase_color(name, index), [100 * share for share in shares])
+               for index, (name, shares) in enumerate(below.shares.items())]  # fmt: skip
+    return stacked_columns(edges, columns)
+
+
+def _power_strips(energy: EnergySummary) -> Iterator[Strip]:
+    """What was read of each device between two readings of any."""
+    moments = sorted({time for points in energy.power.values() for time, _ in points})
+    group = math.ceil(len(moments) / MOST_STEPS)
+    chosen = moments[group - 1 :: group]
+    places = dict.fromkeys(energy.power, 0)
+    begin = min(0.0, *moments)
+    for left, right in pairwise([begin, *(moment for moment in chosen if moment > begin)]):
+        lines = [f"until {quantities.number(right)} s"]
+        for name, points in energy.power.items():
+            while places[name] < len(points) and points[places[name]][0] < right:
+                places[name] += 1
+            if places[name] < len(points):
+                source = "estimated" if name in energy.estimated else "derived"
+                lines.append(f"{name} {quantities.number(points[places[name]][1])} W, {source}")
+        yield Strip(left, right, "\n".join(lines))
 
 
 # ---- Energy as plain JSON values: every number with unit and source, a missing one with its reason ------------------

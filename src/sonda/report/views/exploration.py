@@ -27,8 +27,8 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
+from sonda.report.charts.axes import log_axis
+from sonda.report.charts.chart import Chart, ColorScale, Dots, Plot, Points
 from sonda.report.output import whole_file
 from sonda.report.palette import GREY, HEAT, VERMILION
 from sonda.report.quantities import provenance
@@ -106,44 +106,34 @@ def _setting_cell(value: object) -> Cell:
 
 # ---- Pictures of an exploration: every point as a dot, the Pareto front as larger ones ------------------------------
 
-MOST_DOTS = 4000
+MOST_DOTS = 2000
 """Dots that are not on the front; of more an even sample is drawn."""
 FEW_DOTS = 300
 """Up to so many dots are drawn larger."""
 
 
-def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = "") -> Figure:
+def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = "") -> Chart:
     """Cycles to the right, or time where clocks differ, energy or area upwards, both logarithmic; the shade of the
     front, which is never empty, is a third objective."""
     scale = _scale(exploration, name)
-    unit = scale.unit
     cloud = _points_off_front(points, name, exploration.by_time)
-    speed, per = ("time, ns", "time %{x:,.4~g} ns") if exploration.by_time else ("cycles", "cycles %{x:,}")
-    hover = f"not on the front<br>{per}, simulated<br>{markup(f'{name} %{{y:.4~g}} {unit}')}, simulated<extra></extra>"
-    data = [
-        {
-            "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0],
-            "y": [figure / scale.factor for figure in cloud[1]],
-            "marker": {"size": 4 if len(cloud[0]) > FEW_DOTS else 7, "color": GREY, "opacity": 0.6},
-            "hovertemplate": hover,
-        },
-        {
-            "type": "scatter", "mode": "markers", "name": "Pareto front",
-            "x": [exploration.value(point, "cycles").value for point in exploration.front],
-            "y": [(point.values[name].value or 0.0) / scale.factor for point in exploration.front],
-            "marker": {"size": 12, "symbol": "diamond", "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
-                       **_shading(exploration, shade)},
-            "text": [_hover(exploration, point) for point in exploration.front],
-            "hovertemplate": "%{text}<extra></extra>",
-        },
-    ]  # fmt: skip
-    layout = {
-        "xaxis": {"type": "log", "title": {"text": f"{speed} (simulated)"}},
-        "yaxis": {"type": "log", "title": {"text": markup(f"{name}, {unit} (simulated)")}},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        "height": 440,
-    }
-    return {"data": data, "layout": layout}
+    others = tuple((x, y / scale.factor) for x, y in zip(*cloud, strict=True) if x > 0 and y > 0)
+    best = tuple(
+        (exploration.value(point, "cycles").value or 0.0, (point.values[name].value or 0.0) / scale.factor)
+        for point in exploration.front
+    )
+    shades = _shading(exploration, shade)
+    colors = tuple(shades.color(value) for value in _shade_values(exploration, shade)) if shades else ()
+    front = Points(
+        "Pareto front", "" if shades else VERMILION, best, symbols=("diamond",), sizes=(12,), colors=colors,
+        hints=tuple(_hover(exploration, point) for point in exploration.front),
+    )  # fmt: skip
+    speed = "time, ns" if exploration.by_time else "cycles"
+    values = [*others, *best]
+    upright = log_axis(f"{name}, {scale.unit} (simulated)", [y for _, y in values], "1")
+    dots = Dots("other points", GREY, others, 4 if len(others) > FEW_DOTS else 7)
+    across = log_axis(f"{speed} (simulated)", [x for x, _ in values], "1")
+    return Chart(across, (Plot(upright, (dots, front) if others else (front,)),), 340, scale=shades, legend=True)
 
 
 def _points_off_front(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:
@@ -159,13 +149,17 @@ def _points_off_front(points: Any, name: str, by_time: bool) -> tuple[list[float
     return speed[rows].tolist(), figures[rows].tolist()
 
 
-def _shading(exploration: Exploration, shade: str) -> dict[str, Any]:
-    values = [point.values[shade].value or 0.0 for point in exploration.front] if shade else []
+def _shade_values(exploration: Exploration, shade: str) -> list[float]:
+    """The objective that shades stand for, of each point of the front, in the unit in which it is shown."""
+    factor = _scale(exploration, shade).factor
+    return [(point.values[shade].value or 0.0) / factor for point in exploration.front]
+
+
+def _shading(exploration: Exploration, shade: str) -> ColorScale | None:
+    values = _shade_values(exploration, shade) if shade else []
     if len(set(values)) < 2:  # one shade tells nothing
-        return {"color": VERMILION}
-    scale = _scale(exploration, shade)
-    bar = {"title": {"text": markup(f"{shade}, {scale.unit}")}, "thickness": 14}
-    return {"color": [value / scale.factor for value in values], "colorscale": HEAT, "colorbar": bar}
+        return None
+    return ColorScale(f"{shade}, {_scale(exploration, shade).unit}", HEAT, min(values), max(values))
 
 
 def _scale(exploration: Exploration, name: str) -> quantities.UnitScale:
@@ -176,15 +170,15 @@ def _scale(exploration: Exploration, name: str) -> quantities.UnitScale:
 
 
 def _hover(exploration: Exploration, point: Point) -> str:
-    lines = [f"<b>{markup(point.words)}</b>"]
+    lines = [point.words]
     for name in ("time", *exploration.objectives) if exploration.by_time else exploration.objectives:
         value = point.values[name]
         bounds = ""
         if value.low is not None and value.high is not None:
             low, high = (amount(Value(end, value.unit, value.source)) for end in (value.low, value.high))
             bounds = f" ({low} to {high})"
-        lines.append(markup(f"{name} {amount(value)}{bounds}, {value.source}"))
-    return "<br>".join(lines)
+        lines.append(f"{name} {amount(value)}{bounds}, {value.source}")
+    return "\n".join(lines)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -395,8 +389,9 @@ class ExplorationView(View):
         for number, name in enumerate(others):
             shade = next((objective for objective in others if objective != name), "")
             picture = FigureBlock(trade_figure(found, self.points, name, shade), f"f{number}", front)
+            first = not number
             title = f"{found.speed.capitalize()} and {name}"
-            blocks.append(Panel(title, [picture], _trade_caption(found, name, shade)))
+            blocks.append(Panel(title, [picture], _trade_caption(found, name, shade), opened=first))
         more = len(found.front) - MOST_ROWS
         left = [f"{more:,} more are in sonda show {found.run} --json"] if more > 0 else []
         listed = points_table(found, self.points)

@@ -30,6 +30,7 @@ from sonda.report.blocks import (
     Items,
     Panel,
     Paragraph,
+    StackedBar,
     TableBlock,
     VerdictBlock,
     View,
@@ -312,13 +313,14 @@ def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[
 
 
 def _job_panels(job: ImportedJob) -> list[Block]:
-    blocks: list[Block] = [Panel("Ranks", [TableBlock(job_table(job, len(job.ranks))), Items(job_lines(job))])]
+    picture = FigureBlock(job_figure(job), "ranks", rank_steps_table(job))
+    caption = "What a step takes each rank without waiting in collectives for others."
+    blocks: list[Block] = [Panel("Ranks and steps", [picture], caption)] if len(job.steps) else []
+    blocks.append(Panel("Ranks", [TableBlock(job_table(job, len(job.ranks))), Items(job_lines(job))]))
     if several(job):
         groups = TableBlock(groups_table(job, MOST_ON_PAGE))
         blocks.append(Panel("Groups of ranks", [groups, Items(group_lines(job))]))
-    picture = FigureBlock(job_figure(job), "ranks", rank_steps_table(job), "no step is common to all ranks")
-    caption = "What a step takes each rank without waiting in collectives for others."
-    return [*blocks, Panel("Ranks and steps", [picture], caption)]
+    return blocks
 
 
 class TraceView(View):
@@ -349,6 +351,9 @@ class TraceView(View):
                 *paragraphs(in_words(summary.notes)),
             ]),
         ]  # fmt: skip
+        times = [*_time_bar(found), *_longest(found, FEW_ROWS)]
+        if any(isinstance(block, StackedBar | Bars) for block in times):
+            blocks.append(Panel("Where the time goes", times, opened=True))
         if found.job is not None:
             blocks += _job_panels(found.job)
         for table in _profile(found, MOST_ON_PAGE) + _tables(found.work, found.paths, 0):

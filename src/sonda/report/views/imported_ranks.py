@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sonda.analysis.ranks.stragglers import GroupTime, ImportedJob, RankTime
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.report import quantities
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Axis, Chart, ColorScale, heat_map
 from sonda.report.palette import HEAT
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares, words
 from sonda.report.words import describe
@@ -101,13 +101,14 @@ def _cells(values: Sequence[float]) -> list[Cell]:
 
 # ----------------------------------------------------------------------------------------------------------------------
 
+MOST_COLUMNS, MOST_RANKS_DRAWN = 60, 40
+"""Columns and rows of the heat map; of more, means of neighbours."""
+FEW_COLUMNS = 40
+"""Up to so many have their numbers."""
 MOST_STEPS = 400
-"""Columns of the heat map; of more steps it shows the mean of neighbours."""
-MOST_HINTS = 10_000
-"""Fields of the heat map with a sentence of their own."""
-HEIGHT, ROW = 140, 22
-"""Pixels: of a heat map without rows, and of a row."""
-MOST_HEIGHT = 900
+"""Steps of a rank that the table behind the heat map lists; of more, means of neighbours."""
+ROW = 22
+"""px of height of a row."""
 MOST_ROWS = 20_000
 """Rows of the table behind the heat map."""
 HINTS = {
@@ -146,32 +147,44 @@ def job_table(job: ImportedJob, rows: int) -> Table:
     return build(columns, "ranks")
 
 
-def job_figure(job: ImportedJob) -> Figure:
-    """Ranks upwards, steps to the right; the colour is what a step takes a rank without waiting for others."""
+def job_figure(job: ImportedJob) -> Chart:
+    """Ranks below each other, steps to the right; the colour is what a step takes a rank without waiting for others."""
     own, names = job.own / 1e6, [f"{name} {number}".strip() for name, number in job.steps]
     words = {name for name, _ in job.steps}
-    # Where all steps have one name, the axis has it, and a phone has room for the numbers.
+    # Where all steps have one name, the axis has it, and there is room for the numbers.
     alike = next(iter(words)) if len(words) == 1 and len({number for _, number in job.steps}) == len(names) else ""
-    below = [str(number) for _, number in job.steps] if alike else [markup(name) for name in names]
-    together = max(1, math.ceil(len(names) / MOST_STEPS))
+    below = [str(number) for _, number in job.steps] if alike else names
+    together = max(1, math.ceil(len(names) / MOST_COLUMNS))
     columns = list(range(0, len(names), together))
-    data = {
-        "type": "heatmap", "x": [below[at] for at in columns], "y": [f"rank {rank.rank}" for rank in job.ranks],
-        "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
-        "colorscale": HEAT, "colorbar": {"title": {"text": "ms"}},
-        "hovertemplate": f"%{{y}}, {markup(alike)} %{{x}}{f' and {together - 1} more' if together > 1 else ''}: "
-                         "%{z:.4~g} ms, derived<extra></extra>",
-    }  # fmt: skip
-    if together == 1 and own.size <= MOST_HINTS:
-        data["text"] = [[_hint(job, row, at, names[at]) for at in columns] for row in range(len(job.ranks))]
-        data["hovertemplate"] = "%{text}<extra></extra>"
+    ranks = max(1, math.ceil(len(job.ranks) / MOST_RANKS_DRAWN))
+    rows = list(range(0, len(job.ranks), ranks))
+    values = [[float(own[row : row + ranks, at : at + together].mean()) for at in columns] for row in rows]
+    more = f" and {together - 1} more" if together > 1 else ""
+    hints = [
+        [_hint(job, row, at, names[at]) if together == ranks == 1
+         else f"{_rank_name(job, row, ranks)}, {names[at]}{more}: {quantities.number(value)} ms, derived"
+         for at, value in zip(columns, line, strict=True)]
+        for row, line in zip(rows, values, strict=True)
+    ]  # fmt: skip
+    known = [value for line in values for value in line if math.isfinite(value)]
+    scale = ColorScale("ms", HEAT, min(known, default=0.0), max(known, default=1.0))
     means = f" (means of {together} neighbours)" if together > 1 else ""
-    layout = {
-        "height": min(MOST_HEIGHT, HEIGHT + ROW * len(job.ranks)),
-        "xaxis": {"title": {"text": (markup(alike) or "step") + means}, "type": "category", "showgrid": False},
-        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
-    }
-    return {"data": [data], "layout": layout}
+    shown = heat_map([_rank_name(job, row, ranks) for row in rows], [below[at] for at in columns], values, scale, hints,
+                     row=ROW)  # fmt: skip
+    # Numbers of very many columns would cover each other.
+    title = (alike or "step") + means
+    if len(columns) > FEW_COLUMNS:
+        return replace(shown, x=Axis(title, ends=(-0.5, len(columns) - 0.5), ticks=tuple(
+            (float(at), below[columns[at]]) for at in range(0, len(columns), math.ceil(len(columns) / 10))
+        )))  # fmt: skip
+    return replace(shown, x=replace(shown.x, title=title))
+
+
+def _rank_name(job: ImportedJob, row: int, ranks: int) -> str:
+    """`rank 4`; where neighbours stand in one row `ranks 4 to 7`."""
+    last = min(row + ranks, len(job.ranks)) - 1
+    first = job.ranks[row].rank
+    return f"rank {first}" if last == row else f"ranks {first} to {job.ranks[last].rank}"
 
 
 def rank_steps_table(job: ImportedJob) -> Table:
@@ -199,7 +212,7 @@ def _hint(job: ImportedJob, row: int, at: int, name: str) -> str:
     )
     parts = f"{own} without waiting for others, {compute} of it computing"
     parts += f"; the whole step {whole}, waiting {wait} (all derived)"
-    return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
+    return f"rank {job.ranks[row].rank}, {name}: {parts}"
 
 
 def job_lines(job: ImportedJob) -> list[str]:

@@ -28,8 +28,8 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.figures import Figure, axis_ticks
-from sonda.report.labels import markup
+from sonda.report.charts.axes import log_ticks
+from sonda.report.charts.chart import Axis, Boxes, Chart, Guide, Plot
 from sonda.report.palette import BLUE
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import plain_data, value_document
@@ -46,7 +46,7 @@ from sonda.report.words import describe
 COUNTED = "queries, counted"
 BAR = 30
 """Cells of the longest bar of a histogram."""
-HEIGHT = 320
+HEIGHT = 260
 
 
 def serving_glance(found: ServingSummary, rows: int) -> list[Block]:
@@ -208,40 +208,30 @@ def _quotable(percentile: Percentile, queries: int) -> str:
     return f"no: {percentile.missing:,} queries are missing"
 
 
-def histogram_figure(serving: ServingSummary) -> Figure:
+def histogram_figure(serving: ServingSummary) -> Chart:
     """Queries by latency; lines at the percentile that was asked for and at the bound."""
     # Bins that grow with the latency are drawn on an axis that does.
     grows = serving.edges[-1] > WIDE * serving.edges[0]
     unit = 1.0 if grows else 1e6
     edges = [edge / unit for edge in serving.edges]
-    trace = {
-        "type": "bar", "x": edges[:-1], "y": list(serving.counts), "offset": 0,
-        "width": [high - low for low, high in pairwise(edges)],
-        "marker": {"color": BLUE},
-        "hovertext": [f"{quantities.amount(low, 'ns')} to {quantities.amount(high, 'ns')}: {count:,} queries, measured"
-                      for (low, high), count in zip(pairwise(serving.edges), serving.counts, strict=True)],
-        "hoverinfo": "text",
-    }  # fmt: skip
+    places = tuple((low, high, 0.0, float(count)) for (low, high), count in
+                   zip(pairwise(edges), serving.counts, strict=True))  # fmt: skip
+    hints = tuple(f"{quantities.amount(low, 'ns')} to {quantities.amount(high, 'ns')}: {count:,} queries, measured"
+                  for (low, high), count in zip(pairwise(serving.edges), serving.counts, strict=True))  # fmt: skip
     lines = [(serving.asked.latency.value, f"{100 * serving.asked.percentile:g} %")]
     if serving.bound is not None:
         lines.append((serving.bound.bound.value, "bound"))
     known = sorted((value / unit, name) for value, name in lines if value is not None)
+    # Of two lines that lie close by, each word stands on its own side.
+    rules = [Guide(value, name, side=("left", "right")[at] if len(known) > 1 else "middle")
+             for at, (value, name) in enumerate(known)]  # fmt: skip
     inside = [edges[0], edges[-1], *(value for value, _ in known)]
-    axis: Figure = {"title": {"text": "latency in ms"}}
+    axis = Axis("latency in ms", ends=(min(inside), max(inside)))
     if grows:
-        axis = {"title": {"text": "latency"}, "type": "log", **axis_ticks((min(inside) / 1.1, max(inside) * 1.1), "ns")}
-    shapes = [
-        {"type": "line", "x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper", "line": {"dash": "dot"},
-         # Above the bars; of two lines that lie close by, each word on its own side.
-         "label": {"text": markup(name), "textposition": "end", "textangle": 0, "yanchor": "bottom",
-                   "xanchor": ("right", "left")[at] if len(known) > 1 else "center"}}
-        for at, (value, name) in enumerate(known)
-    ]  # fmt: skip
-    layout = {
-        "height": HEIGHT, "shapes": shapes, "margin": {"t": 32}, "xaxis": axis,
-        "yaxis": {"title": {"text": "queries"}, "rangemode": "tozero"},
-    }  # fmt: skip
-    return {"data": [trace], "layout": layout}
+        ends = (min(inside) / 1.1, max(inside) * 1.1)
+        axis = Axis("latency", log=True, ends=ends, ticks=tuple(log_ticks(ends, "ns")))
+    field = Plot(Axis("queries", whole=True), (Boxes("", BLUE, places, hints), *rules))
+    return Chart(axis, (field,), HEIGHT)
 
 
 class ServingView(View):
@@ -264,12 +254,14 @@ class ServingView(View):
         blocks: list[Block] = [
             Heading(found.title, f"{found.subtitle} · run {found.run}"),
             answer(found.finding, found.remedy, found.warnings),
-            Panel("Traffic", [TableBlock(totals_table(found))]),
         ]
         if found.scenario != "offline":  # there a latency only says how many samples came before
             table = histogram_table(found).drop_columns({""})  # the bars are the picture
             histogram = FigureBlock(histogram_figure(found), "latency", table)
-            blocks.append(Panel("Latency", [histogram, TableBlock(percentiles_table(found))]))
+            blocks += [
+                Panel("Latency", [histogram], opened=True), Panel("Percentiles", [TableBlock(percentiles_table(found))])
+            ]  # fmt: skip
+        blocks.append(Panel("Traffic", [TableBlock(totals_table(found))], opened=found.scenario == "offline"))
         if found.trials:
             blocks.append(Panel("Search of the rate", [TableBlock(trials_table(found))]))
         if found.loadgen:

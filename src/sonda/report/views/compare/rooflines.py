@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.report.blocks import Block, FigureBlock, Panel
-from sonda.report.figures import (
-    Figure,
-    axis_ends,
-    axis_ticks,
-    ceiling_lines,
-    largest_of,
-    layer_words,
-    roofline_rows,
-)
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Chart, Points
+from sonda.report.figures import ceiling_lines, largest_of, layer_marks, roofline_chart, roofline_rows
 from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from sonda.report.views.steps.figure_data import roofline_table
 
 COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
-MOST_POINTS = 1000
+MOST_POINTS = 300
 """Points that are drawn of one target."""
 CAPTION = (
     "Each mark is a layer on one target; colours and shapes tell targets apart. The area of a mark is its part of the "
@@ -88,54 +79,35 @@ def _why_not(summary: Summary) -> str:
     return reasons[0] if reasons else "no layer was seen"
 
 
-def rooflines(targets: Sequence[RooflineTarget]) -> Figure:
+def rooflines(targets: Sequence[RooflineTarget]) -> Chart:
     """Leaves of all targets as points under the ceilings of each, both axes logarithmic."""
     across = [row.cost.intensity.value or 0.0 for target in targets for row in target.rows]
-    data: list[Figure] = []
+    marks: list[Points] = []
     groups = _alike(targets)
     for index, (lines, places) in enumerate(groups.items()):
-        whose = f"{markup(', '.join(targets[place].name for place in places))}: " if len(groups) > 1 else ""
-        color = COLORS[places[0] % len(COLORS)]
+        whose = f"{', '.join(targets[place].name for place in places)}: " if len(groups) > 1 else ""
+        color = COLORS[places[0] % len(COLORS)] if len(places) == 1 else ""
         for line in ceiling_lines(lines, min(across), max(across)):
-            label = f"{whose}{line['name']}"
-            own = {"meta": "target", "line": {**line["line"], "color": color}, "textfont": {"color": color, "size": 12}}
-            data.append({
-                **line, **(own if len(places) == 1 else {}),
-                **(_labelled(line, label, index, len(groups)) if whose else {}), "name": label,
-                "hovertemplate": f"{whose}{line['hovertemplate']}",
-            })  # fmt: skip
-    roofs = [(line["x"], line["y"]) for line in data]
+            named = _labelled(line, whose, index, len(groups)) if whose else line
+            marks.append(replace(named, color=color, hints=tuple(f"{whose}{hint}" for hint in named.hints)))
     for index, target in enumerate(targets):
         rows = target.rows[:MOST_POINTS]
         longest = max(row.cost.time.value or 0.0 for row in rows) or 1.0
-        data.append({
-            "type": "scatter", "mode": "markers", "name": markup(target.name),
-            "x": [row.cost.intensity.value for row in rows], "y": [row.cost.executed_rate.value for row in rows],
-            "marker": {"color": COLORS[index % len(COLORS)], "symbol": SYMBOLS[index % len(SYMBOLS)], "opacity": 0.7,
-                       "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
-                       "size": [5 + 25 * math.sqrt((row.cost.time.value or 0.0) / longest) for row in rows]},
-            "text": [f"{markup(target.name)}<br>{layer_words(row)}" for row in rows],
-            "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
-        })  # fmt: skip
-    achieved = [row.cost.executed_rate.value or 0.0 for target in targets for row in target.rows]
-    ends = axis_ends([*across, *(x for xs, _ in roofs for x in xs)])
-    upright = axis_ends([*achieved, *(y for _, ys in roofs for y in ys)])
-    layout = {
-        "xaxis": {"type": "log", "title": {"text": "intensity, FLOP per byte (nominal)"}, **axis_ticks(ends, "1")},
-        "yaxis": {"type": "log", "title": {"text": "achieved"}, **axis_ticks(upright, "FLOP/s")},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        "height": 500,
-    }
-    return {"data": data, "layout": layout}
+        color, symbol = COLORS[index % len(COLORS)], SYMBOLS[index % len(SYMBOLS)]
+        marks.append(layer_marks(target.name, color, symbol, rows, longest, f"{target.name}\n"))
+    return roofline_chart(marks, "intensity, FLOP per byte (nominal)", 400)
 
 
-def _labelled(line: Figure, label: str, index: int, count: int) -> Figure:
+def _labelled(line: Points, whose: str, index: int, count: int) -> Points:
     """Ceilings of targets lie close together, so each is labelled at a place of its own: along a slope, over or under a
     flat roof."""
-    left, right, low, high = line["x"][0], line["x"][-1], line["y"][0], line["y"][-1]
+    known = [point for point in line.points if point is not None]
+    (left, low), (right, high) = known[0], known[-1]
+    label = whose + next(text for text in line.labels if text)
     if low == high:
-        return {"text": ["", label], "textposition": f"{'bottom' if index % 2 == 0 else 'top'} left"}
+        return replace(line, labels=("", label), sides=("left below" if index % 2 == 0 else "left above",))
     along = index / count
-    x = [left, left ** (1 - along) * right**along, right]
-    y = [low, low ** (1 - along) * high**along, high]
-    return {"x": x, "y": y, "text": ["", label, ""], "textposition": "bottom right"}
+    middle = (left ** (1 - along) * right**along, low ** (1 - along) * high**along)
+    hints = (line.hints[0],) * 3
+    return replace(line, points=((left, low), middle, (right, high)), labels=("", label, ""), sides=("right below",),
+                   hints=hints)  # fmt: skip

@@ -13,6 +13,7 @@ from sonda.report import figures
 from sonda.report.blocks import Block, FigureBlock, Heading, Panel, Paragraph, TableBlock, VerdictBlock, paragraphs
 from sonda.report.views.compare import baseline
 from sonda.report.views.compare.baseline import BaselineComparison
+from sonda.report.views.compare.pairs import paired_bars, pairs_table
 from sonda.report.views.compare.tables import (
     layers_table,
     one_sided_phrases,
@@ -59,9 +60,12 @@ def side_by_side_panels(
             figure = figures.phase_bars(
                 [summaries[index] for index in chosen], [names[index] for index in chosen], cycles
             )
+            if figure is None:
+                continue
             behind = phases_table([summaries[index] for index in chosen], [names[index] for index in chosen], cycles)
-            picture = FigureBlock(figure, place, behind if figure is not None else None, "no run has phases")
-            blocks.append(Panel(f"{title} per step by phase", [picture]))
+            picture = FigureBlock(figure, place, behind)
+            opened = comparison is None and not any(isinstance(block, Panel) for block in blocks)
+            blocks.append(Panel(f"{title} per step by phase", [picture], opened=opened))
     table = baseline.grey_insignificant(side_by_side_table(summaries, names), others)
     blocks.append(Panel("All runs", [TableBlock(table, look="side")], GREYED if verdict else ""))
     for title, judged in (("Step and phases", baseline.phases_against(first, others)),
@@ -110,6 +114,14 @@ def comparison_panels(comparison: Comparison, names: Sequence[str] = ()) -> list
             ]
         ),
     ]
+    for number, part in enumerate(comparison.parts):
+        figure = paired_bars(part)
+        if figure is not None:
+            named = "What changed" if len(comparison.parts) == 1 else f"{part.name}: what changed"
+            rest = "equal" if comparison.exact else "not significant"
+            caption = f"The step, and of phases and layers those that differ; what is {rest} is in the tables below."
+            picture = FigureBlock(figure, f"pairs{number}", pairs_table(part))
+            blocks.append(Panel(named, [picture], caption, opened=not number))
     grey = "Equal cycles are grey." if comparison.exact else "What is not significant is grey."
     for part in comparison.parts:
         title = "Step and phases" if len(comparison.parts) == 1 else f"{part.name}: step and phases"

@@ -78,6 +78,11 @@ def layers_table(rows: Sequence[ComparedRow], title: str) -> Table:
     return _table(rows, title, [layer_label(row.path, row.name) for row in rows])
 
 
+def rows_table(rows: Sequence[ComparedRow]) -> Table:
+    """Steps, phases and layers together, in the order given."""
+    return _table(rows, "", [layer_label(row.path, row.name) if row.path else row.name for row in rows])
+
+
 def changed_layers(part: PartComparison, limit: int) -> tuple[ComparedRow, ...]:
     """The layers that changed significantly, those with the largest difference first."""
     changed = [row for row in part.layers if row.significant]

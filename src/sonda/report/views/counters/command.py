@@ -6,7 +6,7 @@ from sonda.analysis.counters.summary import Outside
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
-from sonda.report.figures import Figure
+from sonda.report.charts.chart import Axis, Chart
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.views.steps.series import panels
 from sonda.report.words import describe
@@ -73,22 +73,13 @@ def outside_table(outside: Outside) -> Table:
     return build(columns, "Over time")
 
 
-def outside_figure(outside: Outside) -> Figure | None:
-    """Rates over the time of the program, changes as vertical lines, phases beneath; None without a series."""
+def outside_figure(outside: Outside) -> Chart | None:
+    """Rates over the time of the program, changes as upright lines, phases beneath; None without a series."""
     if not outside.series or not outside.starts:
         return None
     scale = quantities.common_scale([outside.ends[-1]], "ns")
-    starts, ends = outside.starts, outside.ends
+    edges = [(start / scale.factor, end / scale.factor)
+             for start, end in zip(outside.starts, outside.ends, strict=True)]  # fmt: skip
     shares = {name: [100 * share for share in values] for name, values in outside.phases.items()}
-    axis = {"range": [0, ends[-1] / scale.factor]}
-    figure = panels(
-        outside.series, shares, len(starts), "interval", axis,
-        lambda at: (starts[at - 1] + ends[at - 1]) / 2 / scale.factor, lambda at: starts[at - 1] / scale.factor,
-        f"%{{x:.4~g}} {scale.unit}",
-    )  # fmt: skip
-    for trace in figure["data"]:
-        if trace["type"] == "bar":  # Plotly makes all as narrow as the shortest interval
-            trace["width"] = [(end - start) / scale.factor for start, end in zip(starts, ends, strict=True)]
-    title = figure["layout"]["xaxis"]["title"]
-    title["text"] = title["text"].replace("interval", f"time since the program began, {scale.unit}", 1)
-    return figure
+    axis = Axis(f"time since the program began, {scale.unit}", ends=(0, outside.ends[-1] / scale.factor))
+    return panels(outside.series, shares, edges, axis, "interval")

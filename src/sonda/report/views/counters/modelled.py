@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from sonda.analysis.counters.callgrind import Budget, Modelled, ModelledLayer, ModelledSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.palette import BLUE, DARK_INK, HATCH, ORANGE, PURPLE, VERMILION
+from sonda.report.charts.chart import Axis, BarPart, Chart, Points, stacked_bars
+from sonda.report.palette import BLUE, ORANGE, PURPLE, VERMILION
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
 from sonda.report.values import Document, finite, metrics, value_document
 from sonda.report.words import describe
@@ -190,16 +189,19 @@ PARTS = {
 """Parts of a budget with their colours, in the order in which they are stacked."""
 
 
-def budget_caption(figure: Figure) -> str:
+NATIVE = "native run"
+
+
+def budget_caption(figure: Chart) -> str:
     """What the bars are, and the marks where there are some."""
-    native = any(trace.get("meta") == "native" for trace in figure["data"])
+    native = any(isinstance(mark, Points) and mark.name == NATIVE for mark in figure.marks)
     return (
         "Cycles that the step's instructions allow: the floor, where every stall is hidden, and what stalls add where "
         f"none is. Hatched, because a model says so{'; the line is what the same took natively' if native else ''}."
     )
 
 
-def budget_figure(summary: ModelledSummary) -> Figure | None:
+def budget_figure(summary: ModelledSummary) -> Chart | None:
     """A stacked bar for every phase and the step, hatched because a model made it; None where no budget is known.
 
     A mark shows what the same took natively.
@@ -209,38 +211,26 @@ def budget_figure(summary: ModelledSummary) -> Figure | None:
     if not known:
         return None
     scale = quantities.common_scale([budget.high.value for _, budget in known], "cycle")
-    places = list(range(len(known)))
-    data: list[Figure] = []
+    parts = []
     for part, color in PARTS.items():
         values = [getattr(budget, part) for _, budget in known]
-        data.append({
-            "type": "bar", "orientation": "h", "name": part.replace("_", " "), "y": places,
-            "x": [(value.value or 0.0) / scale.factor for value in values],
-            "marker": {"color": color, "pattern": {**HATCH, "shape": "/"}},
-            "hovertext": [f"{markup(name)}, {part.replace('_', ' ')}: {markup(quantities.provenance(value))}"
-                          for (name, _), value in zip(known, values, strict=True)],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    natives = [(at, name, budget.native) for at, (name, budget) in enumerate(known)]
-    marks = [(at, name, value) for at, name, value in natives if quantities.known(value)]
-    if marks:
-        data.append({
-            "type": "scatter", "mode": "markers", "name": "native run", "y": [at for at, _, _ in marks],
-            "x": [(value.value or 0.0) / scale.factor for _, _, value in marks],
-            "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": DARK_INK}}, "meta": "native",
-            "hovertext": [f"{markup(name)}, native: {markup(quantities.provenance(value))}"
-                          for _, name, value in marks],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    layout = {
-        "barmode": "stack",
-        "xaxis": {"title": {"text": f"{scale.unit}s per step (modelled)"}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name, _ in known], "autorange": "reversed",
-                  "automargin": True},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 140 + 40 * len(known),
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        words = part.replace("_", " ")
+        hints = [f"{name}, {words}: {quantities.provenance(value)}"
+                 for (name, _), value in zip(known, values, strict=True)]  # fmt: skip
+        parts.append(BarPart(words, color, [(value.value or 0.0) / scale.factor for value in values], hints,
+                          [True] * len(known)))  # fmt: skip
+    names = [name for name, _ in known]
+    chart = stacked_bars(names, parts, Axis(f"{scale.unit}s per step (modelled)"), row=34)
+    natives = [(at, name, budget.native) for at, (name, budget) in enumerate(known) if quantities.known(budget.native)]
+    if not natives:
+        return chart
+    marks = Points(
+        NATIVE, "", tuple(((value.value or 0.0) / scale.factor, float(at)) for at, _, value in natives),
+        symbols=("line",), sizes=(28,),
+        hints=tuple(f"{name}, native: {quantities.provenance(value)}" for _, name, value in natives),
+    )  # fmt: skip
+    (field,) = chart.fields
+    return replace(chart, fields=(replace(field, marks=(*field.marks, marks)),))
 
 
 # ---- A modelled step as plain JSON values: every number under its metric's name, with unit and source ---------------

@@ -11,9 +11,19 @@ from sonda.analysis.summary import LayerRow, PartSummary, Value
 from sonda.record.conventions.topdown import Category
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.palette import GREY, HATCH, HEAT, SLOT_COLORS, SPARE_COLORS, ink_on
+from sonda.report.charts.chart import (
+    Axis,
+    BarPart,
+    Boxes,
+    Chart,
+    ColorScale,
+    Plot,
+    Strip,
+    heat_map,
+    stacked_bars,
+    stacked_columns,
+)
+from sonda.report.palette import GREY, HEAT, SLOT_COLORS, SPARE_COLORS
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import Document, finite, metrics, value_document
 from sonda.report.words import describe
@@ -220,50 +230,50 @@ def _layer_ipc(summary: CounterSummary, path: str) -> Value:
 # ---- The figures of Top-Down: icicle of the levels, level 1 over steps, and a map of layers by category -------------
 
 MOST_LAYERS = 60
-MOST_BARS = 400
+MOST_BARS, MOST_STEPS = 400, 800
 
 
-def topdown_icicle(topdown: TopDown) -> Figure | None:
+def topdown_icicle(topdown: TopDown) -> Chart | None:
     """Level 1 and below it level 2 of the whole step, as wide as their shares; None where level 1 is not known.
 
     What is below 0 has no width and is said in the hover box; a residual has a field of its own.
     """
     slots = topdown.step
-    categories = [
-        category for category in topdown.definition.categories if slots.shares[category.name].value.value is not None
-    ]
+    shares = {
+        category.name: slots.shares[category.name].value.value for category in topdown.definition.categories
+        if slots.shares[category.name].value.value is not None
+    }  # fmt: skip
+    categories = [category for category in topdown.definition.categories if category.name in shares]
     if not any(not category.parent for category in categories):
         return None
-    root = topdown.definition.name
-    ids, parents, labels, values, colors, texts = [root], [""], [markup(root)], [0.0], [GREY], [markup(root)]
+    inside = {category.name: sum(max(shares[child.name] or 0.0, 0.0) for child in categories
+                                 if child.parent == category.name) for category in categories}  # fmt: skip
+    # A field is at least as wide as its children.
+    widths = {name: 100 * max(share or 0.0, inside[name]) for name, share in shares.items()}
+    marks: list[Boxes] = []
+    reached: dict[str, float] = {"": 0.0}
     for category in categories:
-        share = slots.shares[category.name]
-        ids.append(category.name)
-        parents.append(category.parent or root)
-        labels.append(markup(category.words))
-        inside = [slots.shares[child.name].value.value or 0.0 for child in categories if child.parent == category.name]
-        # A field is as wide as its children and what they leave of it.
-        values.append(max((share.value.value or 0.0) - sum(max(part, 0.0) for part in inside), 0.0))
-        colors.append(_color(category, topdown))
-        texts.append(_words(topdown, category, slots))
+        left, level = reached[category.parent], 1 if category.parent else 0
+        right = left + widths[category.name]
+        reached[category.parent] = right
+        reached[category.name] = left
+        text = f"{category.words} {quantities.percent(shares[category.name])} %"
+        marks.append(Boxes(
+            "", _color(category, topdown), ((left, right, level - 0.48, level + 0.48),),
+            (_words(topdown, category, slots),), colors=(_color(category, topdown),), texts=(text,),
+        ))  # fmt: skip
     if slots.residual.value is not None and slots.residual.value > 0:
-        ids.append("residual")
-        parents.append(root)
-        labels.append("residual")
-        values.append(slots.residual.value)
-        colors.append(GREY)
-        texts.append(f"residual: {markup(quantities.provenance(slots.residual))}")
-    trace = {
-        "type": "icicle", "ids": ids, "parents": parents, "labels": labels, "values": values,
-        "branchvalues": "remainder", "marker": {"colors": colors, "line": {"width": 1}}, "hovertext": texts,
-        "hoverinfo": "text", "textinfo": "label+percent root", "tiling": {"orientation": "v"},
-        "pathbar": {"visible": False}, "leaf": {"opacity": 1}, "sort": False,
-        "textfont": {"color": [ink_on(color) for color in colors]},
-    }  # fmt: skip
-    return {"data": [trace], "layout": {"height": 250, "margin": {"l": 4, "r": 4, "t": 8, "b": 8}}}
+        left = reached[""]
+        place = (left, left + 100 * slots.residual.value, -0.48, 0.48)
+        told = f"residual: {quantities.provenance(slots.residual)}"
+        marks.append(Boxes("", GREY, (place,), (told,), colors=(GREY,), texts=("residual",)))
+        reached[""] = place[1]
+    names = ("level 1", "level 2") if any(category.parent for category in categories) else ("level 1",)
+    axis = Axis(f"% of {topdown.definition.of}, {topdown.definition.name}", ends=(0, max(100.0, reached[""])))
+    return Chart(axis, (Plot(Axis(names=names), tuple(marks)),), 44 * len(names), legend=False)
 
 
-def topdown_bars(topdown: TopDown) -> Figure | None:
+def topdown_bars(topdown: TopDown) -> Chart | None:
     """Level 1 of every phase and of the step, one stacked bar each; None where level 1 is not known.
 
     What is below 0 has no width and is said in the hover box. A share made of scaled events is hatched.
@@ -275,71 +285,60 @@ def topdown_bars(topdown: TopDown) -> Figure | None:
     ]
     if not known:
         return None
-    places = list(range(len(rows)))
-    data = []
+    parts = []
     for category in known:
         values = [slots.shares[category.name].value for _, slots in rows]
-        data.append({
-            "type": "bar", "orientation": "h", "name": markup(category.words), "y": places,
-            "x": [None if value.value is None else 100 * max(value.value, 0.0) for value in values],
-            "marker": {"color": _color(category, topdown),
-                       "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
-            "hovertext": [f"<b>{markup(name)}</b><br>{_words(topdown, category, slots)}" for name, slots in rows],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    layout = {
-        "barmode": "stack",
-        "xaxis": {"title": {"text": f"% of {topdown.definition.of}"}, "range": [0, 100]},
-        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name, _ in rows], "autorange": "reversed",
-                  "automargin": True},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 140 + 34 * len(rows),
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        parts.append(BarPart(
+            category.words, _color(category, topdown),
+            [None if value.value is None else 100 * max(value.value, 0.0) for value in values],
+            [f"{name}\n{_words(topdown, category, slots)}" for name, slots in rows],
+            [value.source == "estimated" for value in values],
+        ))  # fmt: skip
+    axis = Axis(f"% of {topdown.definition.of}", ends=(0, 100))
+    return stacked_bars([name for name, _ in rows], parts, axis, row=30)
 
 
-def topdown_over_steps(topdown: TopDown) -> Figure | None:
+def topdown_over_steps(topdown: TopDown) -> Chart | None:
     """Level 1 of every stretch of steps, stacked; None where no stretch knows any of it.
 
     A category that a stretch did not count leaves a gap, never a zero.
     """
-    known = [name for name in topdown.level_one if any(math.isfinite(value) for value in topdown.over_steps[name])]
+    known = [category for category in topdown.definition.categories if category.name in topdown.level_one
+             and any(math.isfinite(value) for value in topdown.over_steps[category.name])]  # fmt: skip
     if not known:
         return None
-    middle = [(first + last) / 2 for first, last in topdown.stretches]
-    labels = [f"step {first}" if first == last else f"steps {first} to {last}" for first, last in topdown.stretches]
-    data: list[Figure] = []
-    for category in topdown.definition.categories:
-        if category.name not in known:
-            continue
-        values = topdown.over_steps[category.name]
-        # Hundreds of bars are narrower than a pixel each; areas show the same.
-        shape = (
-            {"type": "bar", "marker": {"color": _color(category, topdown), "line": {"width": 0}},
-             "width": [last - first + 0.92 for first, last in topdown.stretches]}
-            if len(middle) <= MOST_BARS
-            else {"type": "scatter", "mode": "none", "stackgroup": "slots", "fillcolor": _color(category, topdown)}
-        )  # fmt: skip
-        data.append({
-            **shape, "name": markup(category.words), "x": middle,
-            "y": [100 * max(value, 0.0) if math.isfinite(value) else None for value in values],
-            "hovertext": [f"{markup(category.words)}: {quantities.percent(value, 1)} % of {topdown.definition.of}, "
-                          f"derived, {label}" for value, label in zip(values, labels, strict=True)],
-            "hoverinfo": "text",
-        })  # fmt: skip
+    group = math.ceil(len(topdown.stretches) / MOST_STEPS)
+    chosen = range(0, len(topdown.stretches), group)
+    stretches = [(topdown.stretches[at][0], topdown.stretches[min(at + group, len(topdown.stretches)) - 1][1])
+                 for at in chosen]  # fmt: skip
+    shares = {category.name: [_mean(topdown.over_steps[category.name][at : at + group]) for at in chosen]
+              for category in known}  # fmt: skip
+    columns = [
+        (category.words, _color(category, topdown),
+         [100 * max(value, 0.0) if math.isfinite(value) else None for value in shares[category.name]])
+        for category in known
+    ]  # fmt: skip
+    edges = [(first - 0.48, last + 0.48) for first, last in stretches]
+    strips = []
+    for at, (first, last) in enumerate(stretches):
+        lines = [f"{category.words}: {quantities.percent(shares[category.name][at], 1)} % of {topdown.definition.of}, "
+                 "derived" for category in known if math.isfinite(shares[category.name][at])]  # fmt: skip
+        label = f"step {first}" if first == last else f"steps {first} to {last}"
+        strips.append(Strip(first - 0.5, last + 0.5, "\n".join([label, *lines])))
     last = topdown.stretches[-1][1]
-    layout = {
-        "barmode": "stack",
-        "showlegend": True,
-        "xaxis": {"title": {"text": "step"}, "range": [0.5, last + 0.5], "tickformat": "d"},
-        "yaxis": {"title": {"text": f"% of {topdown.definition.of}"}, "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 320,
-    }
-    return {"data": data, "layout": layout}
+    # Hundreds of columns are narrower than a pixel each; areas show the same.
+    marks = stacked_columns(edges, columns, len(stretches) > MOST_BARS)
+    field = Plot(Axis(f"% of {topdown.definition.of}"), marks)
+    return Chart(Axis("step", ends=(0.5, last + 0.5), whole=True), (field,), 220, tuple(strips), legend=True)
 
 
-def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
+def _mean(values: Sequence[float]) -> float:
+    """Of those that are known; NaN without any."""
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Chart | None:
     """Layers in the order given by category, light where much of the slots goes; None without layers.
 
     A field that is not known stays empty.
@@ -351,29 +350,15 @@ def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
     ]  # fmt: skip
     if not rows or not categories:
         return None
-    heights, texts = [], []
-    for row in rows:
+    values, hints = [], []
+    names = [layer_label(row.path, row.name) for row in rows]
+    for row, name in zip(rows, names, strict=True):
         slots = topdown.layers[row.path]
         shares = [slots.shares[category.name].value.value for category in categories]
-        heights.append([None if value is None else 100 * value for value in shares])
-        name = markup(layer_label(row.path, row.name))
-        texts.append([f"<b>{name}</b><br>{_words(topdown, category, slots)}" for category in categories])
-    # Equal names would become one row, so layers stand at their positions and names label the ticks.
-    places, across = list(range(len(rows))), list(range(len(categories)))
-    layout = {
-        "xaxis": {"tickvals": across, "ticktext": [markup(category.words) for category in categories], "side": "top",
-                  "showgrid": False},
-        "yaxis": {"tickvals": places, "ticktext": [markup(layer_label(row.path, row.name)) for row in rows],
-                  "autorange": "reversed", "automargin": True, "showgrid": False},
-        "margin": {"t": 110},
-        "height": 190 + 22 * len(rows),
-    }  # fmt: skip
-    trace = {
-        "type": "heatmap", "x": across, "y": places, "z": heights, "hovertext": texts, "hoverinfo": "text",
-        "zmin": 0, "zmax": 100, "colorscale": HEAT, "xgap": 1, "ygap": 1,
-        "colorbar": {"title": {"text": f"% of {topdown.definition.of}"}, "thickness": 12},
-    }  # fmt: skip
-    return {"data": [trace], "layout": layout}
+        values.append([None if value is None else 100 * value for value in shares])
+        hints.append([f"{name}\n{_words(topdown, category, slots)}" for category in categories])
+    scale = ColorScale(f"% of {topdown.definition.of}", HEAT, 0, 100)
+    return heat_map(names, [category.words for category in categories], values, scale, hints, row=22)
 
 
 def _color(category: Category, topdown: TopDown) -> str:
@@ -385,12 +370,12 @@ def _color(category: Category, topdown: TopDown) -> str:
 def _words(topdown: TopDown, category: Category, slots: Slots) -> str:
     share = slots.shares[category.name]
     if share.value.value is None:
-        return f"{markup(category.words)}: {markup(quantities.provenance(share.value))}"
-    counted = "" if share.counts else "<br>below its threshold, or its parent is"
-    joined = "<br>from events counted in different steps" if share.across else ""
+        return f"{category.words}: {quantities.provenance(share.value)}"
+    counted = "" if share.counts else "\nbelow its threshold, or its parent is"
+    joined = "\nfrom events counted in different steps" if share.across else ""
     bound = ", a lower bound" if category.bound == "lower" else ""
     shown = f"{quantities.percent(share.value.value, 1)} % of {topdown.definition.of}, {share.value.source}{bound}"
-    return f"{markup(category.words)}: {shown}{counted}{joined}"
+    return f"{category.words}: {shown}{counted}{joined}"
 
 
 # ---- Counters and Top-Down of a part as plain JSON values: every number with its unit and source --------------------

@@ -11,8 +11,7 @@ from sonda.analysis.device.stalls import NVPROF, StallRow, nvprof_shares
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Axis, BarPart, Chart, stacked_bars
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
 from sonda.report.values import Document, finite, plain_data, value_document
@@ -197,7 +196,7 @@ COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)
 OTHERS = "other reasons"
 
 
-def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
+def stall_figure(rows: Sequence[StallRow]) -> Chart | None:
     """The kernels with the most time, most first: shares of the cycles of their warps by reason; None without any."""
     shown = [row for row in sorted(rows, key=lambda row: -row.share) if row.shares][:MOST_KERNELS]
     if not shown:
@@ -209,31 +208,15 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
     named = [
         reason for reason, _ in sorted(weight.items(), key=lambda weighed: (-weighed[1], weighed[0]))[: len(COLORS)]
     ]
-    places = list(range(len(shown)))
     labels = [kernel_label(row.name) or "(no name)" for row in shown]
-    data = []
+    stacked = []
     for reason, color in [*zip(named, COLORS, strict=False), (OTHERS, GREY)]:
-        parts = [_part(row, reason, named) for row in shown]
-        if not any(parts):
-            continue
-        data.append({
-            "type": "bar", "orientation": "h", "name": markup(reason), "y": places, "x": [100 * part for part in parts],
-            "marker": {"color": color},
-            "hovertext": [f"<b>{markup(label)}</b><br>{markup(reason)}: {quantities.percent(part, 1)} % of the cycles "
-                          f"of its warps, counted{_meaning_line(reason)}"
-                          for label, part in zip(labels, parts, strict=True)],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    layout = {
-        "barmode": "stack",
-        "xaxis": {"title": {"text": "% of the cycles of its warps"}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(label) for label in labels], "autorange": "reversed",
-                  "automargin": True},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "showlegend": True,
-        "height": 130 + 24 * max(3, len(shown)),
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        shares = [_part(row, reason, named) for row in shown]
+        hints = [f"{label}\n{reason}: {quantities.percent(share, 1)} % of the cycles of its warps, counted"
+                 f"{_meaning_line(reason)}" for label, share in zip(labels, shares, strict=True)]  # fmt: skip
+        if any(shares):
+            stacked.append(BarPart(reason, color, [100 * share for share in shares], hints))
+    return stacked_bars(labels, stacked, Axis("% of the cycles of its warps"), row=24)
 
 
 def reason_meanings(rows: Sequence[StallRow]) -> dict[str, str]:
@@ -244,7 +227,7 @@ def reason_meanings(rows: Sequence[StallRow]) -> dict[str, str]:
 
 def _meaning_line(reason: str) -> str:
     """What the warps do in these cycles, in a line below."""
-    return f"<br>they wait {markup(WAITS[reason])}" if reason in WAITS else ""
+    return f"\nthey wait {WAITS[reason]}" if reason in WAITS else ""
 
 
 def _part(row: StallRow, reason: str, named: Sequence[str]) -> float:

@@ -142,10 +142,10 @@ def device_panels(part: PartSummary, summary: Summary, place: str) -> list[Block
     roofline = summary.kernel_roofline
     if roofline is not None and roofline.rows:
         figure = kernel_roofline(roofline.rows, roofline.roofs)
-        picture = FigureBlock(figure, f"{place}kernels", absent="no kernel has FLOPs and bytes")
-        table = TableBlock(kernel_roof_table(roofline.rows[:MOST_KERNELS]))
+        table = kernel_roof_table(roofline.rows[:MOST_KERNELS])
+        shown: list[Block] = [TableBlock(table) if figure is None else FigureBlock(figure, f"{place}kernels", table)]
         caption = kernel_caption(roofline.rows, figure) if figure is not None else ""
-        blocks.append(Panel("Kernels against the roofline", [picture, table], caption))
+        blocks.append(Panel("Kernels against the roofline", shown, caption))
     counted = summary.kernel_counters
     return [*blocks, *_counted_panels(counted, place)] if counted is not None else blocks
 
@@ -156,11 +156,11 @@ def _counted_panels(counted: KernelCounters, place: str) -> list[Block]:
         inside: list[Block] = [TableBlock(table, look=f"{table.name} sortable")]
         caption = ""
         if table.name == "stalls":
-            inside.insert(0, Legend(reason_meanings(counted.stalls)))
             figure = stall_figure(counted.stalls)
             if figure is not None:
-                inside.insert(0, FigureBlock(figure, f"{place}stalls"))
+                inside = [FigureBlock(figure, f"{place}stalls", table)]
                 caption = STALLS + largest_of(STALLED, len(counted.stalls), "kernels", "time")
+            inside.append(Legend(reason_meanings(counted.stalls)))
         blocks.append(Panel(title, inside, caption))
     sentences = [*stall_sentences(counted.stalls), *map(describe, counted.unlike)]
     return [*blocks, Panel("What the counts say", [Items(sentences)])] if sentences else blocks

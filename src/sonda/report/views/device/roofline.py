@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from sonda.analysis.device.kernel_roofline import LEVELS, KernelRoof, Roofs
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines, largest_of
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Chart, Points
+from sonda.report.figures import ceiling_lines, largest_of, mark_size, roofline_chart
 from sonda.report.palette import BOUND_COLORS, GREEN
 from sonda.report.palette import SYMBOLS as MARKS
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import value_document
 from sonda.report.views.device.kernels import kernel_name
 
-MOST_POINTS = 500
+MOST_POINTS = 300
 COLORS = {"compute": BOUND_COLORS["compute"], "DRAM": BOUND_COLORS["memory"], "L2": GREEN, "": BOUND_COLORS[""]}
 SYMBOLS = {"compute": MARKS["compute"], "DRAM": MARKS["memory"], "L2": "diamond", "": MARKS[""]}
 """Of what bounds a kernel, as colours are; open at its intensity in L2."""
@@ -46,40 +45,29 @@ def kernel_roof_table(rows: Sequence[KernelRoof]) -> Table:
     return build(columns, "roofline of kernels")
 
 
-def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Figure | None:
+def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Chart | None:
     """Kernels as points, filled at their DRAM intensity and open at their L2 intensity, under the roofs of their
     precisions; None where no kernel has FLOPs and bytes. Areas are the time of all launches."""
-    marks = _marks(rows)
-    if not marks:
+    points = _marks(rows)
+    if not points:
         return None
-    across = [x for _, _, x in marks]
-    data = ceiling_lines(
-        roofs.lines(list(dict.fromkeys(row.precision for row, _, _ in marks))), min(across), max(across)
+    across = [x for _, _, x in points]
+    marks = ceiling_lines(
+        roofs.lines(list(dict.fromkeys(row.precision for row, _, _ in points))), min(across), max(across)
     )
-    ends = axis_ends([*across, *(x for line in data for x in line["x"])])
-    upright = axis_ends([*(row.achieved.value or 0.0 for row, _, _ in marks), *(y for line in data for y in line["y"])])
-    longest = max(row.total for row, _, _ in marks) or 1.0
+    longest = max(row.total for row, _, _ in points) or 1.0
     for level, form in OPEN.items():
         for bound, color in COLORS.items():
-            chosen = [(row, x) for row, of, x in marks if of == level and row.bound == bound]
-            if not chosen:
-                continue
-            data.append({
-                "type": "scatter", "mode": "markers", "name": f"{level} intensity, {_bound_words(bound)}",
-                "x": [x for _, x in chosen], "y": [row.achieved.value for row, _ in chosen],
-                # The area is the time; 5 px keeps the smallest visible.
-                "marker": {"color": color, "symbol": SYMBOLS[bound] + form, "opacity": 0.75,
-                           "size": [5 + 25 * math.sqrt(row.total / longest) for row, _ in chosen]},
-                "text": [_words(row) for row, _ in chosen],
-                "hovertemplate": f"%{{text}}<br>{level} intensity %{{x:.3~g}} FLOP/B, counted<extra></extra>",
-            })  # fmt: skip
-    layout = {
-        "xaxis": {"type": "log", "title": {"text": "intensity, FLOP per byte (counted)"}, **axis_ticks(ends, "1")},
-        "yaxis": {"type": "log", "title": {"text": "achieved"}, **axis_ticks(upright, "FLOP/s")},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        "height": 480,
-    }
-    return {"data": data, "layout": layout}
+            chosen = [(row, x) for row, of, x in points if of == level and row.bound == bound]
+            if chosen:
+                marks.append(Points(
+                    f"{level} intensity, {_bound_words(bound)}", color,
+                    tuple((x, row.achieved.value or 0.0) for row, x in chosen), symbols=(SYMBOLS[bound] + form,),
+                    sizes=tuple(mark_size(row.total, longest) for row, _ in chosen), opacity=0.8,
+                    hints=tuple(f"{_words(row)}\n{level} intensity {quantities.number(x)} FLOP/B, counted"
+                                for row, x in chosen),
+                ))  # fmt: skip
+    return roofline_chart(marks, "intensity, FLOP per byte (counted)", 380)
 
 
 def _marks(rows: Sequence[KernelRoof]) -> list[tuple[KernelRoof, str, float]]:
@@ -89,13 +77,13 @@ def _marks(rows: Sequence[KernelRoof]) -> list[tuple[KernelRoof, str, float]]:
     return [(row, level, x) for row, level, x in points if x and row.achieved.value]
 
 
-def kernel_caption(rows: Sequence[KernelRoof], figure: Figure) -> str:
+def kernel_caption(rows: Sequence[KernelRoof], figure: Chart) -> str:
     """What the marks and lines of the picture of these kernels are, of those that it has."""
     drawn = {level for _, level, _ in _marks(rows)}
     levels = [level for level in OPEN if level in drawn]
     both = len(levels) == len(OPEN)
     where = "filled by its bytes in DRAM, open by those in L2" if both else f"by its bytes in {levels[0]}"
-    dashes = {trace["line"]["dash"] for trace in figure["data"] if "line" in trace}
+    dashes = {mark.line for mark in figure.marks if isinstance(mark, Points)}
     roofs = [words for dash, words in LINES.items() if dash in dashes]
     sentence = f" Lines are ceilings ({', '.join(roofs)})." if roofs else ""
     return f"Each kernel {where}, as counted.{sentence}{largest_of(MOST_POINTS, len(rows), 'kernels', 'time')}"
@@ -131,9 +119,9 @@ def _bound_words(bound: str) -> str:
 def _words(row: KernelRoof) -> str:
     """Everything about a kernel, one line each, for the hover box."""
     lines = [
-        f"<b>{markup(row.name[:120])}</b>",
+        row.name[:120],
         f"{row.launches:,} launches, {quantities.amount(row.total, 'ns')} in all",
-        f"achieved {markup(quantities.provenance(row.achieved))}",
+        f"achieved {quantities.provenance(row.achieved)}",
     ]
     if quantities.known(row.peak):
         lines.append(f"{quantities.percent(row.peak.value)} % of the measured peak of {row.precision}")
@@ -143,4 +131,4 @@ def _words(row: KernelRoof) -> str:
               if quantities.known(value)]  # fmt: skip
     if quantities.known(row.roof):
         lines.append(f"{quantities.percent(row.roof.value)} % of roof, {_bound_words(row.bound)}")
-    return "<br>".join(lines)
+    return "\n".join(lines)

@@ -50,7 +50,7 @@ def glance_blocks(summary: Summary, rows: int) -> list[Block]:
         blocks.append(Paragraph(short_sentence(summary.training)))
     if summary.energy is not None and not isinstance(summary.energy.finding, NoEnergy):
         blocks.append(Paragraph(describe(summary.energy.finding)))
-    blocks += [Gap(), *_time_blocks(summary, rows)]
+    blocks += [Gap(), *time_blocks(summary, rows)]
     return [*blocks, *probed_line(summary.target.probed), *doubt_line(summary)]
 
 
@@ -90,7 +90,7 @@ def speaks_of_program(verdicts: Sequence[Verdict]) -> bool:
     return bool(verdicts) and isinstance(verdicts[0].finding, OfProgram)
 
 
-def _time_blocks(summary: Summary, rows: int) -> list[Block]:
+def time_blocks(summary: Summary, rows: int) -> list[Block]:
     """Where the time goes: stages of the program where these are what matters, then phases, ranks, layers and lines."""
     blocks: list[Block] = []
     of_program = speaks_of_program(summary.verdicts) or not summary.parts
@@ -152,7 +152,10 @@ def _bar(row: LayerRow | CodeLine, share: float) -> Bar:
     text = f"{quantities.percent(share, 1)} %"
     if isinstance(row, CodeLine):
         return Bar(row.place.name, share, text, short_expression(row.text or row.called))
-    return Bar(layer_name(row), share, text, row.name, row.cost.bound)
+    roof = row.cost.roof.value
+    least = None if roof is None else share * roof
+    hint = f"{text} of the step, derived; {quantities.provenance(row.cost.time)}"
+    return Bar(layer_name(row), share, text, row.name, row.cost.bound, least, hint)
 
 
 def _rank_bars(ranks: Sequence[RankPhases]) -> list[Block]:

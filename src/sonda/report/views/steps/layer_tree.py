@@ -31,6 +31,8 @@ class Node:
     view: str = ""
     index: int = -1
     """Of the layer in the sequence that was folded; -1 where it stands for several."""
+    members: tuple[int, ...] = ()
+    """Indices of the uppermost layers that it stands for."""
 
 
 Weight = Callable[[LayerRow], float]
@@ -99,7 +101,7 @@ class _Forest:
     def node(self, index: int, parent: str, depth: int) -> Node:
         row = self.layers[index]
         label = row.path[self.prefix[index] :] or f"({row.name})"
-        return Node(f"n{index}", parent, label, row, self.own[index], depth, index=index)
+        return Node(f"n{index}", parent, label, row, self.own[index], depth, index=index, members=(index,))
 
     def walk(self, tops: list[int]) -> list[int]:
         """Parents before children."""
@@ -139,14 +141,14 @@ def _view(forest: _Forest, name: str, tops: list[int], most: int) -> tuple[list[
         view = f"{name}o{len(rest)}"
         own = sum(forest.total[index] for index in folded)
         count = sum(forest.size[index] for index in folded)
-        nodes.append(Node(view, parent, f"{count:,} smaller layers", None, own, depth, count, view))
+        nodes.append(Node(view, parent, f"{count:,} smaller layers", None, own, depth, count, view, -1, tuple(folded)))
         rest.append((view, folded))
 
     top = ""
     if name != MAIN or len(tops) > 1:
         top = "all"
         count = sum(forest.size[index] for index in tops)
-        nodes.append(Node(top, "", f"{count:,} layers", None, 0.0, 0, count))
+        nodes.append(Node(top, "", f"{count:,} layers", None, 0.0, 0, count, members=tuple(tops)))
     base = 1 if top else 0
     # A list on the stack is what was folded away among siblings; it comes after those that stay.
     stack: list[tuple[int | list[int], str, int]] = []

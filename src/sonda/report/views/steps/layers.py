@@ -8,20 +8,22 @@ from dataclasses import dataclass, replace
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, Summary, Value
 from sonda.report import figures, quantities
 from sonda.report.blocks import FigureBlock, Panel, TableBlock, Tree, paragraphs
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.palette import BOUND_COLORS, GREY, STACK_COLORS, ink_on
+from sonda.report.charts.chart import ColorScale
+from sonda.report.charts.icicle import Icicle, Slab, Span
+from sonda.report.palette import OUTSIDE, TIME
 from sonda.report.table import Table
 from sonda.report.views.steps.figure_data import roofline_table
-from sonda.report.views.steps.layer_tree import MAIN, Node, Weight, fold, whole
-from sonda.report.views.steps.tables import layer_name, layer_table
+from sonda.report.views.steps.layer_tree import Node, Weight, fold, whole
+from sonda.report.views.steps.tables import layer_hint, layer_name, layer_table
 
 Way = Callable[[LayerRow], Value | None]
 
+MOST_FIELDS = 1000
+"""Fields of all views together."""
+LEAST_OUTSIDE = 0.02
+"""Part of the step that is shown where no layer takes it."""
 MOST = 300
-"""Nodes of one view: four pixels each on a wide screen, which a reader can see and hit, and drawn in half a second."""
-DEEPEST = 6
-"""Levels that a figure has room for; more are reached by a click."""
+"""Fields of one view: four pixels each on a wide screen, which a reader can see and hit."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,12 @@ class Measure:
     unit: str
     source: str
     weight: Weight
-    hatched: bool = False
-    """Whether it is a guess with bounds."""
+    """What a layer has without those inside."""
+    guess: bool = False
+    """Whether it is an estimate with bounds."""
+    shares: tuple[float, ...] = ()
+    """Parts of the step, layers inside included, where the table of layers has them too: the picture must not say
+    something else. Medians of the layers inside do not add up where steps differ."""
 
 
 def measures_of(part: PartSummary) -> list[Measure]:
@@ -55,71 +61,120 @@ def measures_of(part: PartSummary) -> list[Measure]:
     for name, way in ways.items():
         values = [value for row in part.layers if (value := way(row)) is not None and quantities.known(value)]
         if any((value.value or 0.0) > 0 for value in values):
+            shares = tuple(row.cost.share for row in part.layers) if name == "time" else ()
+            known = shares if all(share == share for share in shares) else ()
             guess = quantities.is_guess(values[0])
-            found.append(Measure(name, values[0].unit, values[0].source, _weight(way), guess))
+            found.append(Measure(name, values[0].unit, values[0].source, _weight(way), guess, known))
     return found
 
 
-def layer_icicle(layers: Sequence[LayerRow], measures: Sequence[Measure], places: Mapping[int, int]) -> Figure | None:
-    """The tree by each of these measures, None without any; a folded node names the view that unfolds it.
-
-    `places` are the rows of the layers in the table that tells more of each.
-    """
+def layer_icicle(layers: Sequence[LayerRow], measures: Sequence[Measure]) -> Icicle | None:
+    """The tree by each of these measures, None without any; a folded field names the view that unfolds it."""
     if not measures:
         return None
-    colors = list(dict.fromkeys(limit_color(row) for row in layers))
-    trees = [(measure, fold(layers, MOST, measure.weight)) for measure in measures]
-    deepest = 1 + max(node.depth for _, views in trees for nodes in views.values() for node in nodes)
-    return {
-        "data": [],
-        "colors": [[color, ink_on(color)] for color in [*colors, GREY]],
-        "measures": [
-            {
-                "name": measure.name, "unit": measure.unit, "source": measure.source, "hatched": measure.hatched,
-                "scales": [[scale.unit, scale.factor] for scale in quantities.scales(measure.unit)],
-                "views": {name: _view(nodes, name, colors, places) for name, nodes in views.items()},
-            }
-            for measure, views in trees
-        ],
-        "layout": {"height": 60 + 85 * min(deepest, DEEPEST), "margin": {"l": 4, "r": 4, "t": 8, "b": 8}},
-    }  # fmt: skip
+    views = _first_views(fold(layers, MOST, measures[0].weight))
+    amounts = [_amounts(layers, measure) for measure in measures]
+    totals = [_total(layers, measure) for measure in measures]
+    own = [measures[0].weight(row) for row in layers]
+    scale = ColorScale("", TIME, 0.0, max(own, default=1.0) or 1.0)
+    shown = {}
+    for name, nodes in views.items():
+        widths = [[sum(amount[at] for at in node.members) for node in nodes] for amount in amounts]
+        places = [_spans(nodes, of, measure, top=not name)
+                  for of, measure in zip(widths, measures, strict=True)]  # fmt: skip
+        shown[name] = [
+            Slab(
+                _label(node), tuple(f"{quantities.percent(of[at] / total, 1)} %"
+                                    for of, total in zip(widths, totals, strict=True)),
+                _hint(node, node.view in views), scale.color(own[node.index] if node.row is not None else 0.0),
+                node.depth, tuple(place[at] for place in places), node.view if node.view in views else "",
+            )
+            for at, node in enumerate(nodes)
+        ]  # fmt: skip
+        if not name:
+            shown[name] += _outside(places)
+    names = tuple(f"{measure.name}, a guess" if measure.guess else measure.name for measure in measures)
+    return Icicle(shown, names, scale)
 
 
-def meaning_of_colors(layers: Sequence[LayerRow]) -> list[tuple[str, str]]:
-    """What the colours of these layers stand for, each with its colour."""
-    nothing = "no cycles" if any(row.simulated is not None for row in layers) else "no clear limit"
-    return list(dict.fromkeys((limit_of(row) or nothing, limit_color(row)) for row in layers))
+def _first_views(views: Mapping[str, Sequence[Node]]) -> dict[str, Sequence[Node]]:
+    """The whole and as many others as a page has room for; the table has all layers."""
+    kept: dict[str, Sequence[Node]] = {}
+    for name, nodes in views.items():
+        if kept and sum(map(len, kept.values())) + len(nodes) > MOST_FIELDS:
+            break
+        kept[name] = nodes
+    return kept
 
 
-def limit_of(row: LayerRow) -> str:
-    """What limits a layer, or what its cycles are mostly spent on; '' where nothing does."""
-    return row.simulated.bound if row.simulated is not None else row.cost.bound
+def _outside(places: Sequence[Sequence[Span]]) -> list[Slab]:
+    """What the step has beside all layers, where that can be seen."""
+    ends = [max((left + width for left, width in place), default=0.0) for place in places]
+    spans = tuple((end, max(0.0, 1 - end)) for end in ends)
+    if spans[0][1] < LEAST_OUTSIDE:
+        return []
+    texts = tuple(f"{quantities.percent(width, 1)} %" for _, width in spans)
+    return [Slab("in no layer", texts, "part of the step that no layer takes", OUTSIDE, 0, spans)]
 
 
-def limit_color(row: LayerRow) -> str:
-    """The colour of that."""
-    return (STACK_COLORS if row.simulated is not None else BOUND_COLORS).get(limit_of(row), GREY)
+def _amounts(layers: Sequence[LayerRow], measure: Measure) -> list[float]:
+    """What each layer has of it, layers inside included."""
+    if measure.shares:
+        return [max(0.0, share) for share in measure.shares]
+    nodes = whole(layers)
+    place = {node.id: node.index for node in nodes}
+    amounts = [max(0.0, measure.weight(row)) for row in layers]
+    for node in reversed(nodes):
+        if node.parent:
+            amounts[place[node.parent]] += amounts[node.index]
+    return amounts
 
 
-def _view(nodes: Sequence[Node], name: str, colors: Sequence[str], places: Mapping[int, int]) -> Figure:
-    count = sum(1 for node in nodes if node.row is not None)
-    return {
-        "ids": [node.id for node in nodes],
-        "parents": [node.parent for node in nodes],
-        "labels": [markup(_label(node)) for node in nodes],
-        "names": [markup(layer_name(node.row) if node.row is not None else node.label) for node in nodes],
-        "values": [float(f"{node.own:.7g}") for node in nodes],
-        "colors": [colors.index(limit_color(node.row)) if node.row is not None else len(colors) for node in nodes],
-        "rows": [places.get(node.index, -1) for node in nodes],
-        "views": [node.view for node in nodes],
-        "whole": "all layers" if name == MAIN else f"these {count:,} layers",
-    }
+def _total(layers: Sequence[LayerRow], measure: Measure) -> float:
+    """The whole that widths are parts of: the step, or what all layers have."""
+    return 1.0 if measure.shares else sum(max(0.0, measure.weight(row)) for row in layers) or 1.0
+
+
+def _spans(nodes: Sequence[Node], widths: Sequence[float], measure: Measure, top: bool) -> list[Span]:
+    """The place of each field. Fields that have more together than the one that holds them share its width."""
+    inside: dict[str, float] = {}
+    for node, width in zip(nodes, widths, strict=True):
+        inside[node.parent] = inside.get(node.parent, 0.0) + width
+    all_of_it = max(1.0, inside.get("", 0.0)) if measure.shares and top else inside.get("", 0.0) or 1.0
+    left, factor = {"": 0.0}, {"": 1 / all_of_it}
+    spans = []
+    for node, width in zip(nodes, widths, strict=True):
+        span = left[node.parent], width * factor[node.parent]
+        left[node.parent] += span[1]
+        left[node.id] = span[0]
+        factor[node.id] = min(factor[node.parent], span[1] / inside[node.id]) if inside.get(node.id) else 0.0
+        spans.append(span)
+    return spans
+
+
+def _hint(node: Node, unfolds: bool) -> str:
+    """What a field stands for: its layer and the numbers that the table has of it."""
+    row = node.row
+    if row is None:
+        return f"{node.label}\n{'click to unfold' if unfolds else 'the table has them'}" if node.folded else node.label
+    simulated = row.own_simulated or row.simulated
+    if simulated is not None:
+        return f"{layer_name(row)}\n{layer_hint(row)}\n{quantities.provenance(simulated.cycles)}, its own"
+    lines = [
+        layer_name(row), layer_hint(row),
+        f"{quantities.percent(row.cost.share, 1)} % of the step, {quantities.provenance(row.cost.time)}",
+        f"its own {quantities.amount(row.own.value, 'ns')}" if quantities.known(row.own) else "",
+        f"{quantities.percent(row.cost.roof.value)} % of roof" if quantities.known(row.cost.roof) else "",
+        f"{row.cost.bound}-bound" if row.cost.bound else "",
+    ]  # fmt: skip
+    return "\n".join(line for line in lines if line)
 
 
 def _label(node: Node) -> str:
-    """A number, as modules of a sequence have, tells nothing without the type: `0 Linear`."""
-    numbered = node.row is not None and node.label.rpartition(".")[2].isdigit()
-    return f"{node.label} {node.row.name}" if numbered and node.row is not None else node.label
+    """The end of the path, and the type: `conv1 Conv2d`."""
+    if node.row is None:
+        return node.label
+    return node.row.name if node.label == f"({node.row.name})" else f"{node.label} {node.row.name}"
 
 
 def _own(row: LayerRow) -> Cost | None:
@@ -138,9 +193,10 @@ def _weight(way: Way) -> Weight:
 # ---- Layers on a page: the tree by time, cycles or energy with the table of all layers, and the roofline ------------
 
 TREE = (
-    "Every field is a layer, beneath the layer that holds it, and as wide as its part of the whole. "
-    "Its colour says what limits it. Click a field to enlarge it; small layers are folded until they are clicked."
+    "Every field is a layer beneath the layer that holds it, and as wide as its part of the step; the darker, the more "
+    "time of its own. Click a field to enlarge it."
 )
+CYCLES_TREE = TREE.replace("time of its own", "cycles of its own")
 ROOFLINE = (
     "Each mark is a layer: the further right, the more it computes for every byte it moves; the higher, the faster. "
     "The area of a mark is its time."
@@ -155,40 +211,35 @@ SIMULATED = (
 )
 
 
-def layers_panel(part: PartSummary, place: str) -> Panel:
+def layers_panel(part: PartSummary, place: str) -> list[Panel]:
     """The tree and the table of all layers, which is a tree too; `place` goes before those of both."""
     if not part.layers:
-        return Panel("Layers", [FigureBlock(None, f"{place}tree", absent="no layer was seen")])
-    nodes = whole(part.layers)
-    places = {node.index: row for row, node in enumerate(nodes)}
-    table = TableBlock(_tree_table(nodes), look="layers sortable tree", tall=True, place=f"{place}layers")
-    return Panel("Layers", [layer_tree(part, place, places, table, flat=True)], TREE)
+        return []
+    table = TableBlock(_tree_table(whole(part.layers)), look="layers sortable tree", tall=True, place=f"{place}layers")
+    return [Panel("Layers", [layer_tree(part, place, table, flat=True)], TREE)]
 
 
-def layer_tree(part: PartSummary, place: str, places: Mapping[int, int], table: TableBlock, flat: bool = False) -> Tree:
-    """The icicle with its choice of widths, its colours explained."""
-    measures = measures_of(part)
-    return Tree(
-        layer_icicle(part.layers, measures, places), f"{place}tree", table, [one.name for one in measures],
-        meaning_of_colors(part.layers), flat, "nothing is known of the layers that could be a width",
-    )  # fmt: skip
+def layer_tree(part: PartSummary, place: str, table: TableBlock, flat: bool = False) -> Tree:
+    """The icicle with its choice of widths, and its table."""
+    figure = layer_icicle(part.layers, measures_of(part))
+    return Tree(figure, f"{place}tree", table, flat, "nothing is known of the layers that could be a width")
 
 
-def roofline_panel(part: PartSummary, summary: Summary, place: str, ceilings: str = CEILINGS) -> Panel:
-    """Layers against the ceilings, with the table behind; `ceilings` says what these are."""
+def roofline_panel(part: PartSummary, summary: Summary, place: str, ceilings: str = CEILINGS) -> list[Panel]:
+    """Layers against the ceilings, with the table behind; `ceilings` says what these are. None without layers that have
+    FLOPs, bytes and time."""
     from sonda.analysis.roofline import lines
 
     roofs = lines(summary.ceilings)
     figure = figures.roofline(part.layers, roofs)
-    table = roofline_table(figures.roofline_rows(part.layers)) if figure else None
-    picture = FigureBlock(figure, f"{place}roof", table, "no layer has FLOPs, bytes and time")
-    if table is None:
-        return Panel("Roofline", [picture])
+    if figure is None:
+        return []
+    table = roofline_table(figures.roofline_rows(part.layers))
     reason = str(summary.ceilings.get("reason", "")) or "the ceilings of this machine were not measured"
     note = [] if roofs else [f"No ceilings are drawn: {reason}."]
     caption = f"{ROOFLINE} {ceilings}" if roofs else ROOFLINE
     caption += figures.largest_of(figures.MOST_POINTS, len(table.rows), "layers", "time")
-    return Panel("Roofline", [picture, *paragraphs(note)], caption)
+    return [Panel("Roofline", [FigureBlock(figure, f"{place}roof", table), *paragraphs(note)], caption)]
 
 
 def _tree_table(nodes: Sequence[Node]) -> Table:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sonda.analysis.counters.callgrind import ModelledSummary
 from sonda.analysis.counters.summary import Outside
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.report import figures, quantities
-from sonda.report.blocks import Block, FigureBlock, Heading, Items, Legend, Panel, Paragraph, TableBlock, paragraphs
+from sonda.report.blocks import (
+    FEW_ROWS,
+    Bars,
+    Block,
+    FigureBlock,
+    Heading,
+    Items,
+    Legend,
+    Panel,
+    Paragraph,
+    TableBlock,
+    paragraphs,
+)
 from sonda.report.table import Cell
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
 from sonda.report.views.counters.modelled import budget_caption, budget_figure, titled_tables
@@ -29,13 +43,15 @@ from sonda.report.views.device.overview import device_panels
 from sonda.report.views.simulated import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.views.steps.code import code_panels, outside_panels
 from sonda.report.views.steps.figure_data import series_table, stack_table, steps_table, stretches_table
-from sonda.report.views.steps.layers import SIMULATED, TREE, layer_tree, layers_panel, roofline_panel
+from sonda.report.views.steps.glance import time_blocks
+from sonda.report.views.steps.layers import CYCLES_TREE, SIMULATED, layer_tree, layers_panel, roofline_panel
 from sonda.report.views.steps.pipeline import PIPELINE_MEANS, pipeline_table, slowest_words
 from sonda.report.views.steps.program import PROGRAM_MEANS, program_table
 from sonda.report.views.steps.series import over_time_caption, over_time_figure
 from sonda.report.views.steps.tables import counter_phrases, phase_table
+from sonda.report.views.steps.training import training_panel
 from sonda.report.views.steps.tries import trials_panels
-from sonda.report.views.steps.verdict import verdict_block
+from sonda.report.views.steps.verdict import more_found, verdict_block
 from sonda.report.words import describe
 
 PHASES = "A step is one batch through the network. Times are medians over the timed steps."
@@ -46,11 +62,19 @@ SLOTS = (
 
 
 def run_panels(summary: Summary) -> list[Block]:
-    """One run: verdict, then its parts with their figures, each with the table behind it."""
+    """One run: what limits it, what to try and where the time goes, open; then its parts, a picture each, to open."""
     status = "" if summary.status == "complete" else f" · {summary.status}"
     blocks: list[Block] = [
         Heading(summary.title, f"{summary.subtitle}{status} · run {summary.run}"), verdict_block(summary)
     ]  # fmt: skip
+    times = time_blocks(summary, FEW_ROWS)
+    if times:
+        simulated = bool(summary.parts) and summary.parts[0].simulated is not None
+        title = "Where the cycles go" if simulated else "Where the time goes"
+        blocks.append(Panel(title, times, _roof_caption(times), opened=True))
+    if summary.training is not None:
+        blocks.append(training_panel(summary.training))
+    blocks += more_found(summary)
     blocks += trials_panels(summary.trials)
     if summary.program is not None:
         table = TableBlock(program_table(summary.program))
@@ -77,16 +101,24 @@ def run_panels(summary: Summary) -> list[Block]:
     return blocks
 
 
+def _roof_caption(blocks: Sequence[Block]) -> str:
+    """What the dark part of a bar is, where a bar has one."""
+    bars = [bar for block in blocks if isinstance(block, Bars) for bar in block.bars]
+    return "Dark: what a layer would take at the roof of this machine." if any(bar.least for bar in bars) else ""
+
+
 def _part_panels(part: PartSummary, summary: Summary, place: str) -> list[Block]:
     steps = figures.phases_over_steps(part)
-    behind = steps_table(part) if steps is not None else None
-    caption = figures.steps_caption(part) if steps is not None else ""
+    over_steps: list[Block] = []
+    if steps is not None:
+        picture = FigureBlock(steps, f"{place}steps", steps_table(part))
+        over_steps = [Panel("Phases over steps", [picture], figures.steps_caption(part))]
     phases: list[Block] = [TableBlock(phase_table(part), look="phases sortable"), Items(counter_phrases(part))]
     return [
+        *layers_panel(part, place),
+        *roofline_panel(part, summary, place),
+        *over_steps,
         Panel("Phases of a step", phases, PHASES),
-        Panel("Phases over steps", [FigureBlock(steps, f"{place}steps", behind, "no step was seen")], caption),
-        layers_panel(part, place),
-        roofline_panel(part, summary, place),
         *code_panels(summary.code.part(part.name) if summary.code is not None else None),
         *_topdown_panels(part, place),
         *device_panels(part, summary, place),
@@ -143,7 +175,8 @@ def _modelled_panels(modelled: ModelledSummary) -> list[Block]:
         picture = [FigureBlock(figure, "budget")] if figure is not None else []
         caption = budget_caption(figure) if figure is not None else ""
         blocks.append(Panel(title, [*picture, TableBlock(table)], caption))
-    return [*blocks, *paragraphs(map(describe, modelled.findings))]
+    notes = paragraphs(map(describe, modelled.findings))
+    return [*blocks, *([Panel("How the step was modelled", notes)] if notes else [])]
 
 
 def _topdown_panels(part: PartSummary, place: str) -> list[Block]:
@@ -181,13 +214,10 @@ def _topdown_panels(part: PartSummary, place: str) -> list[Block]:
 def _simulated_panels(part: PartSummary, summary: Summary, place: str) -> list[Block]:
     """Cycles in place of times: there is one step, and nothing about it varies."""
     choice = choose_simulated(part, len(part.layers))
-    at = {id(row): index for index, row in enumerate(choice.shown)}
-    places = {index: at[id(row)] for index, row in enumerate(part.layers) if id(row) in at}
     blocks: list[Block] = [Panel("Cycles of a step", [TableBlock(table) for table in stack_tables(part)])]
     if choice.shown:
         table = TableBlock(simulated_layer_table(choice.shown, "layer"), tall=True, place=f"{place}layers")
-        caption = TREE.replace("what limits it", "what most of its cycles are spent on")
-        blocks.append(Panel("Layers", [layer_tree(part, place, places, table)], caption))
+        blocks.append(Panel("Layers", [layer_tree(part, place, table)], CYCLES_TREE))
     stacks = FigureBlock(
         figures.cycle_stacks(choice.shown), f"{place}stack", stack_table(choice.shown), "no layer ran on an engine"
     )
@@ -195,4 +225,4 @@ def _simulated_panels(part: PartSummary, summary: Summary, place: str) -> list[B
     caption += figures.largest_of(figures.MOST_STACKS, len(choice.shown), "layers", "cycles")
     blocks.append(Panel("What the cycles of layers are spent on", [stacks], caption))
     # Without a clock in the description there are cycles and no times.
-    return [*blocks, roofline_panel(part, summary, place, SIMULATED)] if figures.roofline_rows(part.layers) else blocks
+    return [*blocks, *roofline_panel(part, summary, place, SIMULATED)]

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sonda.analysis.change_points import Change
 from sonda.analysis.counters.summary import OverTime, Series, is_share
 from sonda.analysis.summary import PartSummary
 from sonda.report import quantities
 from sonda.report.blocks import Block, paragraphs
-from sonda.report.figures import MOST_BARS, MOST_STEPS, Figure, phase_color
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Axis, Chart, Guide, Mark, Place, Plot, Strip, stacked_columns
+from sonda.report.charts.chart import Points as Curve
+from sonda.report.figures import MOST_BARS, MOST_STEPS, group_steps, means, phase_color, step_words
 from sonda.report.palette import BLUE, VERMILION
 from sonda.report.values import Document, finite, number_document, plain_data
 from sonda.report.words import describe
 
 MOST_PANELS = 6
 """Quantities that one figure has room for; all are in `sonda show --json`."""
-PANEL = 120
-"""Pixels of height."""
-GAP = 0.045
-"""Of the figure, above each panel, for its name."""
-PHASES = 0.2
-"""Of the figure, for the phases beneath."""
+PANEL = 76
+"""px of height of each quantity, and of the phases beneath."""
+FEW_MARKS = 60
+"""Up to so many points are marked."""
 LINE_COLOR, CHANGE_COLOR = BLUE, VERMILION
 
 
@@ -33,10 +33,10 @@ def over_time_blocks(part: PartSummary) -> list[Block]:
     return [*paragraphs(map(describe, findings), "remark")]
 
 
-def over_time_figure(part: PartSummary) -> Figure | None:
-    """A panel for each quantity over the same steps, changes as vertical lines, phases beneath; None without steps.
+def over_time_figure(part: PartSummary) -> Chart | None:
+    """A field for each quantity over the same steps, changes as upright lines, phases beneath; None without steps.
 
-    Quantities that change come first. Beyond 4,000 steps means of neighbouring steps are drawn, said in the axis title.
+    Quantities that change come first. Beyond 800 steps means of neighbouring steps are drawn, said in the axis title.
     """
     if part.over_time is None or not part.over_time.series:
         return None
@@ -45,59 +45,59 @@ def over_time_figure(part: PartSummary) -> Figure | None:
         name: [100 * value / (whole or 1) for value, whole in zip(values, part.durations, strict=True)]
         for name, values in part.phase_steps.items()
     }
-    axis = {"range": [0.5, count + 0.5], "tickformat": "d"}
-    return panels(part.over_time.series, shares, count, "step", axis, lambda step: step, lambda step: step - 0.5,
-                  "step %{x:.0f}")  # fmt: skip
+    axis = Axis("step", ends=(0.5, count + 0.5), whole=True)
+    edges = [(step - 0.5, step + 0.5) for step in range(1, count + 1)]
+    return panels(part.over_time.series, shares, edges, axis, "step")
 
 
 def panels(
-    series: Sequence[Series], shares: Mapping[str, Sequence[float]], count: int, noun: str, axis: Figure,
-    place: Callable[[int], float], edge: Callable[[int], float], hover: str,
-) -> Figure:  # fmt: skip
-    """A panel for each of some series over the same `count` steps or intervals, `shares` of phases in % beneath.
+    series: Sequence[Series], shares: Mapping[str, Sequence[float]], edges: Sequence[Place], axis: Axis, noun: str,
+) -> Chart:  # fmt: skip
+    """A field for each of some series over the same steps or intervals, `shares` of phases in % beneath.
 
-    `place` says where the n-th stands on the axis, `edge` where it begins, `hover` what its tooltip calls it.
+    `edges` are where each of them begins and ends on the axis, `noun` what it is.
     """
     chosen = _chosen(series)
-    group = math.ceil(count / MOST_STEPS)
-    beneath = PHASES if shares else 0.0
-    height = (1 - beneath - GAP * (len(chosen) + 1)) / len(chosen)
-    title = noun if group == 1 else f"{noun} (means of {group} neighbours)"
-    layout: Figure = {
-        "xaxis": {"title": {"text": title}, **axis, "anchor": "y" if shares else f"y{len(chosen) + 1}"},
-        "barmode": "stack",
-        "bargap": 0,
-        "showlegend": bool(shares),
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 160 + PANEL * len(chosen),
-        "shapes": [],
-        "annotations": [],
-    }
-    if shares:
-        layout["yaxis"] = {"domain": [0, PHASES], "title": {"text": "phases, %"}, "range": [0, 100]}
-    data = _phase_bars(shares, [place(at) for at in range(1, count + 1)], group, noun, hover)
-    for index, quantity in enumerate(chosen):
-        name = f"y{index + 2}"
-        top = 1 - GAP - index * (height + GAP)
-        unit, scaled = _scaled(quantity)
-        layout[f"yaxis{index + 2}"] = {
-            "domain": [max(0.0, top - height), top], "anchor": "x", "rangemode": "tozero", "nticks": 4,
-        }  # fmt: skip
-        # Names are longer than a panel is high, so they stand above it.
-        layout["annotations"].append(
-            {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-             "text": f"{markup(quantity.name)}{f', {unit}' if unit else ''}", "showarrow": False, "font": {"size": 11}}
-        )  # fmt: skip
-        places, values = _thinned([place(step) for step in quantity.steps], scaled, group)
-        template = f"{markup(quantity.name)} %{{y:.4~g}} {unit} ({quantity.source})<extra>{hover}</extra>"
-        data.append({
-            "type": "scatter", "mode": "lines+markers" if len(places) <= MOST_BARS else "lines", "x": places,
-            "y": values, "yaxis": name, "name": markup(quantity.name), "showlegend": False, "hovertemplate": template,
-            "line": {"color": LINE_COLOR, "width": 1.4, "dash": "dot" if quantity.source == "estimated" else "solid"},
-            "marker": {"size": 4},
-        })  # fmt: skip
-        layout["shapes"] += [_mark(edge(quantity.step_of(change)), name) for change in quantity.changes]
-    return {"data": data, "layout": layout}
+    group = math.ceil(len(edges) / MOST_STEPS)
+    stretches = group_steps(len(edges), group)
+    places = [(edges[first - 1][0], edges[last - 1][1]) for first, last in stretches]
+    lines: list[list[str]] = [[step_words(stretch, noun)] for stretch in stretches]
+    fields = [_field(quantity, edges, stretches, places, lines) for quantity in chosen]
+    columns = [(name, phase_color(name, at), means(values, group)) for at, (name, values) in enumerate(shares.items())]
+    for name, _, heights in columns:
+        for told, height in zip(lines, heights, strict=True):
+            told += [f"{name} {quantities.rounded(height, 1)} % of the {noun}, derived"] if height else []
+    if columns:
+        phases = stacked_columns(places, columns, len(places) > MOST_BARS)
+        fields.append(Plot(Axis(ends=(0, 100)), phases, f"phases, % of the {noun}"))
+    title = axis.title if group == 1 else f"{axis.title} (means of {group} neighbours)"
+    strips = [Strip(*place, "\n".join(told)) for place, told in zip(places, lines, strict=True)]
+    return Chart(replace(axis, title=title), tuple(fields), PANEL * len(fields), tuple(strips), legend=bool(shares))
+
+
+def _field(
+    quantity: Series, edges: Sequence[Place], stretches: Sequence[tuple[int, int]], places: Sequence[Place],
+    lines: Sequence[list[str]],
+) -> Plot:  # fmt: skip
+    """A quantity over steps; what it was is added to the `lines` of each stretch."""
+    unit, scaled = _scaled(quantity)
+    values = dict(zip(quantity.steps, scaled, strict=True))
+    points: list[Place] = []
+    for (first, last), (left, right), told in zip(stretches, places, lines, strict=True):
+        known = [values[step] for step in range(first, last + 1) if step in values]
+        if known:
+            mean = sum(known) / len(known)
+            points.append(((left + right) / 2, mean))
+            told.append(f"{quantity.name} {quantities.number(mean)} {unit}".rstrip() + f", {quantity.source}")
+    curve = Curve(
+        "", LINE_COLOR, tuple(points), "dot" if quantity.source == "estimated" else "solid", 1.6,
+        symbols=("circle",) if len(points) <= FEW_MARKS else (), sizes=(4,),
+    )  # fmt: skip
+    rules: list[Mark] = [
+        Guide(edges[quantity.step_of(change) - 1][0], "", CHANGE_COLOR, "dash") for change in quantity.changes
+    ]
+    whole = all(value == int(value) for value in scaled if math.isfinite(value))
+    return Plot(Axis(whole=whole), (*rules, curve), f"{quantity.name}{f', {unit}' if unit else ''}")
 
 
 def over_time_caption(series: Sequence[Series], phases: Mapping[str, object], of: str) -> str:
@@ -131,42 +131,11 @@ def _chosen(series: Sequence[Series]) -> list[Series]:
     return [quantity for quantity in series if id(quantity) in kept]
 
 
-def _phase_bars(
-    shares: Mapping[str, Sequence[float]], places: list[float], group: int, noun: str, hover: str
-) -> list[Figure]:
-    """Every phase's part of its step or interval, so that long and short ones show the same phases."""
-    figures: list[Figure] = []
-    for index, (name, values) in enumerate(shares.items()):
-        middles, heights = _thinned(places, list(values), group)
-        color = phase_color(name, index)
-        shape = (
-            {"type": "bar", "marker": {"color": color, "line": {"width": 0}}}
-            if len(middles) <= MOST_BARS
-            else {"type": "scatter", "mode": "none", "stackgroup": "phases", "fillcolor": color}
-        )
-        template = f"{markup(name)} %{{y:.3~g}} % of the {noun} (derived)<extra>{hover}</extra>"
-        figures.append({**shape, "name": markup(name), "x": middles, "y": heights, "hovertemplate": template})
-    return figures
-
-
-def _mark(edge: float, axis: str) -> Figure:
-    """A line where the new level begins, in this quantity's panel."""
-    return {"type": "line", "xref": "x", "yref": f"{axis} domain", "x0": edge, "x1": edge, "y0": 0, "y1": 1,
-            "line": {"color": CHANGE_COLOR, "width": 1.5, "dash": "dash"}}  # fmt: skip
-
-
 def _scaled(series: Series) -> tuple[str, list[float]]:
     if is_share(series.unit):
         return f"% {series.unit}", [100 * value for value in series.values]
     scale = quantities.common_scale(series.values, series.unit)
     return scale.unit, [value / scale.factor for value in series.values]
-
-
-def _thinned(places: list[float], values: list[float], group: int) -> tuple[list[float], list[float]]:
-    if group == 1:
-        return [float(place) for place in places], values
-    chunks = [(places[at : at + group], values[at : at + group]) for at in range(0, len(places), group)]
-    return [sum(at) / len(at) for at, _ in chunks], [sum(value) / len(value) for _, value in chunks]
 
 
 def series_fields(series: Series, noun: str = "step") -> Document:

@@ -12,7 +12,7 @@ from sonda.analysis.steps.training import Epoch, Training
 from sonda.analysis.summary import Summary, Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, FigureBlock, Gap, Panel, Paragraph, TableBlock, paragraphs
-from sonda.report.figures import Figure
+from sonda.report.charts.chart import Axis, Chart, Place, Plot, Points, Strip
 from sonda.report.palette import BLUE, GREEN, SKY
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity
 from sonda.report.values import Document, number_document, value_document
@@ -20,7 +20,9 @@ from sonda.report.values import Document, number_document, value_document
 FEW = 12
 """Epochs that a screen lists: all of so many, else the first, the best and the last."""
 ENDS = 5
-HEIGHT = 340
+FEW_MARKS = 60
+"""Up to so many epochs are marked."""
+HEIGHT = 300
 ACCURACY, TRAINING, VALIDATION = GREEN, SKY, BLUE
 INTERVAL = "of the share that were told right: what so many samples leave open (Wilson)"
 NO_LOSS, NO_TRAINING = "no loss was kept", "no training through whole epochs"
@@ -147,38 +149,42 @@ def trainings_table(summaries: Sequence[Summary], names: Sequence[str]) -> Table
 def training_panel(found: Training) -> Panel:
     """The sentence, the curve and all epochs, for a page."""
     lines = [words for words in (energy_words(found), before_words(found)) if words]
-    return Panel("Epochs", [
-        Paragraph(sentence(found), "first"), *paragraphs(lines, "soft"), FigureBlock(curve(found), "epochs"),
-        TableBlock(epochs_table(found.epochs), tall=True),
-    ])  # fmt: skip
+    picture = FigureBlock(curve(found), "epochs", epochs_table(found.epochs))
+    return Panel("Epochs", [Paragraph(sentence(found), "first"), *paragraphs(lines, "soft"), picture], opened=True)
 
 
-def curve(found: Training) -> Figure:
-    """Losses, and right answers of the validation, over epochs."""
-    numbers_of = [one.number for one in found.epochs]
+def curve(found: Training) -> Chart:
+    """Losses over epochs, and below them what the validation got right."""
+    epochs = found.epochs
+    numbers_of = [one.number for one in epochs]
 
-    def line(name: str, values: Sequence[float | None], color: str, second: bool = False) -> Figure:
-        trace: Figure = {
-            "type": "scatter", "mode": "lines+markers" if len(numbers_of) < 60 else "lines", "name": name,
-            "x": numbers_of, "y": list(values), "line": {"color": color, "dash": "dot" if second else "solid"},
-            "hovertemplate": f"epoch %{{x}}: {name} %{{y:.4~g}}{' %' if second else ''}, measured<extra></extra>",
-        }  # fmt: skip
-        return {**trace, "yaxis": "y2"} if second else trace
+    def line(name: str, values: Sequence[float | None], color: str, symbol: str) -> Points:
+        points: tuple[Place | None, ...] = tuple(
+            None if value is None or not math.isfinite(value) else (number, value)
+            for number, value in zip(numbers_of, values, strict=True)
+        )
+        return Points(name, color, points, "solid", symbols=(symbol,) if len(points) < FEW_MARKS else (), sizes=(7,))
 
-    data = [line("training loss", [one.train_loss for one in found.epochs], TRAINING)]
-    if any(one.accuracy is not None for one in found.epochs):
-        data.append(line("validation loss", [one.validate_loss for one in found.epochs], VALIDATION))
-        shares = [None if one.accuracy is None else 100 * one.accuracy for one in found.epochs]
-        data.append(line("right in validation", shares, ACCURACY, second=True))
-    layout = {
-        "height": HEIGHT,
-        "xaxis": {"title": {"text": "epoch"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": "loss"}, "rangemode": "tozero"},
-        "yaxis2": {"title": {"text": "right, %"}, "overlaying": "y", "side": "right", "range": [0, 100],
-                   "showgrid": False},
-        "legend": {"orientation": "h", "y": 1.12},
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+    losses = [line("training loss", [one.train_loss for one in epochs], TRAINING, "circle")]
+    fields = []
+    if any(one.accuracy is not None for one in epochs):
+        losses.append(line("validation loss", [one.validate_loss for one in epochs], VALIDATION, "square"))
+        shares = [None if one.accuracy is None else 100 * one.accuracy for one in epochs]
+        right = (line("right in validation", shares, ACCURACY, "diamond"),)
+        fields = [Plot(Axis("right in validation, %", ends=(0, 100)), right)]
+    strips = [Strip(one.number - 0.5, one.number + 0.5, _epoch_words(one)) for one in epochs]
+    ends = (min(numbers_of, default=1) - 0.5, max(numbers_of, default=1) + 0.5)
+    return Chart(
+        Axis("epoch", ends=ends, whole=True), (Plot(Axis("loss"), tuple(losses)), *fields), HEIGHT, tuple(strips)
+    )
+
+
+def _epoch_words(epoch: Epoch) -> str:
+    lines = [f"epoch {epoch.number}"]
+    for name, value in (("training loss", epoch.train_loss), ("validation loss", epoch.validate_loss)):
+        lines += [] if value is None else [f"{name} {quantities.number(value)}, measured"]
+    right = epoch.accuracy
+    return "\n".join([*lines, *([] if right is None else [f"{quantities.percent(right, 1)} % right, measured"])])
 
 
 def training_fields(found: Training | None) -> Document:

@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
+from sonda.analysis.wording import plural
 from sonda.report import quantities
-from sonda.report.blocks import Advice, Block, Number, Numbers, Paragraph, Suggestion, VerdictBlock, paragraphs
+from sonda.report.blocks import (
+    Advice,
+    Block,
+    Gap,
+    Number,
+    Numbers,
+    OneLine,
+    Panel,
+    Paragraph,
+    Suggestion,
+    VerdictBlock,
+    at_most,
+    paragraphs,
+)
 from sonda.report.views.simulated import energy_cell, is_idle
-from sonda.report.words import describe, in_words, verdict_sentences
+from sonda.report.words import brief_doubts, describe, in_words, verdict_sentences
 
 NAMES = {
     "share": "part of the step", "of_peak": "of the peak", "of_bandwidth": "of the bandwidth",
@@ -17,20 +31,38 @@ NAMES = {
     "noise": "half of the interval of a step",
 }  # fmt: skip
 """What the numbers behind a verdict are called on the page, where their own names say too little."""
+MOST_ADVICE = 3
+"""Remedies that are shown at once."""
 RATIOS = ("IPC", "imbalance")
 """Numbers without unit that are no parts of a whole."""
 
 
 def verdict_block(summary: Summary) -> VerdictBlock:
-    """Verdicts, most important first, each with its numbers; remedies; warnings; the first part's step."""
+    """The first verdict with its numbers, what to try, and the first part's step."""
     blocks: list[Block] = []
-    for index, (verdict, sentence) in enumerate(zip(summary.verdicts, verdict_sentences(summary), strict=True)):
-        blocks += [Paragraph(sentence, "" if index else "first"), evidence(verdict)]
-    blocks.append(advice(summary.verdicts))
+    for verdict, sentence in zip(summary.verdicts[:1], verdict_sentences(summary), strict=False):
+        blocks += [Paragraph(sentence, "first"), evidence(verdict)]
+    blocks.append(at_most(advice(summary.verdicts), MOST_ADVICE))
     if summary.parts and not is_idle(summary, summary.parts[0]):
         blocks.append(_facts(summary.parts[0]))
-    blocks += paragraphs(in_words(summary.warnings), "warning")
+    blocks.append(OneLine(brief_doubts(summary.warnings), "warning") if summary.warnings else Gap())
     return VerdictBlock(blocks, summary.verdicts[0].kind if summary.verdicts else "none")
+
+
+def more_found(summary: Summary) -> list[Block]:
+    """The other verdicts with their numbers, all that there is to try, and doubts in whole sentences."""
+    blocks: list[Block] = []
+    others = list(zip(summary.verdicts, verdict_sentences(summary), strict=True))[1:]
+    for verdict, sentence in others:
+        blocks += [Paragraph(sentence), evidence(verdict)]
+    if len(advice(summary.verdicts).suggestions) > MOST_ADVICE:
+        blocks.append(advice(summary.verdicts))
+    warnings = in_words(summary.warnings)
+    blocks += paragraphs(warnings, "warning")
+    counts = [plural(len(others), "smaller limit")] if others else []
+    counts += [plural(len(warnings), "doubt")] if warnings else []
+    title = " and ".join(counts) or "All that there is to try"
+    return [Panel(title, blocks)] if blocks else []
 
 
 def evidence(verdict: Verdict) -> Numbers:

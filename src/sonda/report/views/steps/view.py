@@ -14,7 +14,6 @@ from sonda.report.views.steps.glance import glance_blocks
 from sonda.report.views.steps.ranks import rank_panels
 from sonda.report.views.steps.screen import summary_blocks
 from sonda.report.views.steps.section import run_panels
-from sonda.report.views.steps.training import training_panel
 
 
 class StepsView(View):
@@ -45,8 +44,6 @@ class StepsView(View):
     def full(self) -> list[Block]:
         summary = self.summary
         blocks = [*run_panels(summary), *rank_panels(summary.target)]
-        if summary.training is not None:
-            blocks.append(training_panel(summary.training))
         if summary.energy is not None:
             blocks += [Heading("Energy", level=2), *energy_panels(summary.energy, "energy")]
         return [*blocks, *lacking_blocks(summary, self.info), *origin_blocks(summary, self.info)]

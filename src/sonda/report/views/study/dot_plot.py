@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from sonda.report.charts.axes import log_ticks
+from sonda.report.charts.chart import Axis, Chart, ColorScale, Guide, Mark, Place, Plot, Points, heat_map
+from sonda.report.palette import BLUE, GREEN, GREY, HEAT, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import column_cell, interval_holds, is_guessed, is_ratio, printed_cell
 from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, variants_of
@@ -17,11 +17,12 @@ from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY)
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon", "pentagon", "triangle-down")
 """Marks of variants, so that these are told apart without their colours too."""
+MOST_VARIANTS = 6
+"""Variants that a reader tells apart by their marks."""
 WIDE = 30
 """Values that differ by more than this are drawn on a logarithmic axis."""
-OF_A_PLACE, OF_A_MARK, OF_A_NAME, AROUND = 20, 9, 10, 130
+OF_A_PLACE, OF_A_MARK = 20, 9
 """px of height."""
-FEW_NAMES = 3
 BESIDE = 0.5
 """Part of the height of a place that published figures are spread over."""
 NEAR = 0.02
@@ -51,7 +52,7 @@ def dots_of(study: Document, key: str) -> list[DotMark]:
     return dots
 
 
-def dots_figure(study: Document, column: Document) -> Figure | None:
+def dots_figure(study: Document, column: Document) -> Chart | None:
     """A figure of every configuration with its interval; hatched marks do not exist, so guesses are open ones.
 
     None where fewer than two places have one.
@@ -68,22 +69,39 @@ def dots_figure(study: Document, column: Document) -> Figure | None:
     of_a_place = max(OF_A_PLACE, OF_A_MARK * (max(map(len, crowds)) + 1))
     heights = {(dot.place, dot.variant): places.index(dot.place) + (at - (len(crowd) - 1) / 2) * OF_A_MARK / of_a_place
                for crowd in crowds for at, dot in enumerate(crowd)}  # fmt: skip
-    data = [*_published(dots, places), *_ours(known, heights, column)]
-    scale: Figure = {"type": "log"} if log else {"rangemode": "tozero"}
-    axis: Figure = {"title": {"text": markup(figure_name(column))}, **scale}
-    layout: Figure = {
-        # A phone lists the names below each other.
-        "height": AROUND + of_a_place * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
-        "xaxis": axis,
-        "yaxis": {"tickvals": list(range(len(places))), "ticktext": [markup(place) for place in places],
-                  "range": [len(places) - 0.5, -0.5], "automargin": True, "zeroline": False},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "showlegend": len(data) > 1,
-    }  # fmt: skip
-    if is_ratio(key):
-        layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
-                             "line": {"width": 1, "dash": "dot", "color": GREY}}]  # fmt: skip
-    return {"data": data, "layout": layout}
+    marks: list[Mark] = [Guide(1.0, color=GREY)] if is_ratio(key) else []
+    marks += [*_published(dots, places), *_ours(known, heights, column)]
+    field = Plot(Axis(names=tuple(places)), tuple(marks))
+    return Chart(Axis(figure_name(column), log=log), (field,), of_a_place * max(3, len(places)))
+
+
+def map_figure(study: Document, column: Document) -> Chart | None:
+    """The same as a map of places and variants, where these are too many to be told apart by their marks; else None."""
+    key = str(column["figure"])
+    dots = [dot for dot in dots_of(study, key) if dot.figure["value"] is not None]
+    places = list(dict.fromkeys(dot.place for dot in dots))
+    variants = list(dict.fromkeys(dot.variant for dot in dots))
+    if len(variants) <= MOST_VARIANTS:
+        return None
+    values = {(dot.place, dot.variant): dot for dot in dots}
+    sizes = [abs(dot.figure["value"]) for dot in dots]
+    log = min(sizes) > 0 and max(sizes) / min(sizes) > WIDE
+    shades: list[list[float | None]] = []
+    texts, hints = [], []
+    for place in places:
+        line = [values.get((place, variant)) for variant in variants]
+        known = [None if dot is None else float(dot.figure["value"]) for dot in line]
+        shades.append([None if value is None else math.log10(value) if log else value for value in known])
+        cells = [None if dot is None else column_cell(key, dot.figure) for dot in line]
+        texts.append([cell.text.partition(" ±")[0] if cell else "" for cell in cells])
+        hints.append([f"{variant}, {place}\n{figure_name(column)}: {cell.hint}" if cell else ""
+                      for variant, cell in zip(variants, cells, strict=True)])  # fmt: skip
+    ends = [shade for line in shades for shade in line if shade is not None]
+    ticks: tuple[tuple[float, str], ...] = ()
+    if log:
+        ticks = tuple((math.log10(value), text) for value, text in log_ticks((min(sizes), max(sizes))))
+    scale = ColorScale(figure_name(column), HEAT, min(ends), max(ends), ticks)
+    return heat_map(places, variants, shades, scale, hints, texts, row=26)
 
 
 def dots_table(study: Document, column: Document) -> Table:
@@ -127,7 +145,7 @@ def _crowds(dots: Sequence[DotMark], most: float, least: float | None) -> list[l
     return [sorted(crowd, key=lambda dot: order.index(dot.variant)) for crowd in crowds]
 
 
-def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Figure]:
+def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Points]:
     """A series for each variant, and a grey one of its ratios that may as well be 1."""
     name, ratio = figure_name(column), is_ratio(str(column["figure"]))
     variants = list(dict.fromkeys(dot.variant for dot in dots))
@@ -138,20 +156,19 @@ def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], col
         for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
             opened = ["-open" if is_guessed(dot.figure) else "" for dot in own]
             if own:
-                yield {
-                    "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
-                    "legendgroup": markup(variant), "showlegend": own is sure or not sure,
-                    "x": [dot.figure["value"] for dot in own], "y": [heights[dot.place, dot.variant] for dot in own],
-                    "error_x": error_bars([dot.figure for dot in own]),
-                    "marker": {"color": color, "size": 9, "symbol": [f"{mark}{suffix}" for suffix in opened]},
-                    "text": [f"<b>{markup(', '.join(word for word in (dot.variant, dot.place) if word))}</b><br>"
-                             f"{markup(name)}: {markup(column_cell(str(column['figure']), dot.figure).hint)}"
-                             for dot in own],
-                    "hovertemplate": "%{text}<extra></extra>",
-                }  # fmt: skip
+                yield Points(
+                    variant or "ours", color,
+                    tuple((dot.figure["value"], heights[dot.place, dot.variant]) for dot in own),
+                    symbols=tuple(f"{mark}{suffix}" for suffix in opened),
+                    intervals=tuple(interval_of(dot.figure) for dot in own),
+                    hints=tuple(
+                        f"{', '.join(word for word in (dot.variant, dot.place) if word)}\n"
+                        f"{name}: {column_cell(str(column['figure']), dot.figure).hint}" for dot in own
+                    ),
+                )  # fmt: skip
 
 
-def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Figure]:
+def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Points]:
     """Printed values as open marks around ours, printed ranges as lines from mark to mark; those of several machines at
     a place lie at heights of their own, so that two ranges do not look like one."""
     occupied = {(dot.place, _machine(published)) for dot in dots for published in _printed(dot)}
@@ -160,25 +177,17 @@ def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Figur
         printed = [
             (dot.place, published) for dot in dots for published in _printed(dot) if _machine(published) == machine
         ]
-        x: list[float | None] = []
-        y: list[float | None] = []
-        texts: list[str] = []
+        points: list[Place | None] = []
+        hints: list[str] = []
         for place, published in printed:
             here = [name for name in machines if (place, name) in occupied]
-            beside = BESIDE * ((here.index(machine) + 0.5) / len(here) - 0.5)
+            height = places.index(place) + BESIDE * ((here.index(machine) + 0.5) / len(here) - 0.5)
             ends = list(dict.fromkeys(_ends(published)))
-            hover = (f"<b>{markup(place)}</b><br>published: {markup(printed_cell(published).text)}, "
-                     f"{markup(machine)}<br>{markup(str(published['deviation']))}")  # fmt: skip
-            x += [*ends, None]
-            y += [*(places.index(place) + beside for _ in ends), None]
-            texts += [*(hover for _ in ends), ""]
-        yield {
-            "type": "scatter", "mode": "lines+markers", "name": markup(machine), "x": x, "y": y,
-            "line": {"color": GREY, "width": 3},
-            "marker": {"color": GREY, "size": 12, "symbol": f"{MARKS[::-1][number % len(MARKS)]}-open",
-                       "line": {"width": 2}},
-            "text": texts, "hovertemplate": "%{text}<extra></extra>",
-        }  # fmt: skip
+            told = f"{place}\npublished: {printed_cell(published).text}, {machine}\n{published['deviation']}".rstrip()
+            points += [*((end, height) for end in ends), None]
+            hints += [*(told for _ in ends), ""]
+        symbol = f"{MARKS[::-1][number % len(MARKS)]}-open"
+        yield Points(machine, GREY, tuple(points), "solid", 3, symbols=(symbol,), sizes=(12,), hints=tuple(hints))
 
 
 def _printed(dot: DotMark) -> Sequence[Document]:
@@ -199,14 +208,9 @@ def _printed_ends(dot: DotMark) -> list[float]:
     return [end for published in _printed(dot) for end in _ends(published) if end]
 
 
-def error_bars(cells: Sequence[Document]) -> Figure:
-    """Error bars from the intervals; none where there is no interval."""
-
-    def distance(cell: Document, end: str) -> float:
-        return 0.0 if cell["value"] is None or cell.get(end) is None else abs(cell[end] - cell["value"])
-
-    return {
-        "type": "data", "symmetric": False, "array": [distance(cell, "high") for cell in cells],
-        "arrayminus": [distance(cell, "low") for cell in cells], "thickness": 1.2,
-        "visible": any(cell.get(end) is not None for cell in cells for end in ("low", "high")),
-    }  # fmt: skip
+def interval_of(figure: Document) -> Place | None:
+    """Both ends of the interval; None where there is none."""
+    low, value, high = (figure.get(end) for end in ("low", "value", "high"))
+    if value is None or (low is None and high is None):
+        return None
+    return (value if low is None else low, value if high is None else high)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sonda.analysis.wording import join, plural
 from sonda.report import quantities
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.palette import GREY, HATCH
+from sonda.report.charts.chart import Area, Axis, BarPart, Chart, Dash, Mark, Plot, Points, grouped_bars
+from sonda.report.palette import GREY
 from sonda.report.quantities import significant
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import figure_hint, study_cell
-from sonda.report.views.study.dot_plot import AROUND, COLORS, MARKS, OF_A_NAME, error_bars
+from sonda.report.views.study.dot_plot import COLORS, MARKS, interval_of
 from sonda.report.views.study.tables import Document, figure_name, row_names
 
-HEIGHT = 380
-OF_A_GROUP = 26
-"""px of height of two bars."""
+HEIGHT = 300
 MOST_CURVES = 24
-FEW_EPOCHS = 20
-"""Each has its tick."""
 BESIDE, FROM_EACH_OTHER = 0.6, 0.1
 """Parts of the way from one number of devices to the next: what configurations are spread over, and the most between
 two of them."""
@@ -28,13 +24,13 @@ MARK = 0.025
 """Part of the height of an axis that a mark takes: 7 of some 280 px."""
 SHADE = 0.18
 """Opacity of what lies between the least and the most, of all curves that lie upon each other together."""
-DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot")
 BEYOND = "measured speed-ups are beyond it: validation and test are shared too, or devices are unlike the base's"
 MOST_BELOW = 3
 """Curves below another that are broader than it."""
 
 
-def scaling_figure(study: Document) -> Figure | None:
+def scaling_figure(study: Document) -> Chart | None:
     """Speed-ups against the base, the ideal line, and Amdahl's bound; None where no numbers of devices differ.
 
     A series for each configuration, those of as many devices side by side; of each, the whole beside the training part.
@@ -43,12 +39,10 @@ def scaling_figure(study: Document) -> Figure | None:
     if not curve:
         return None
     counts = [count for count, _ in curve["bound"]]
-    data: list[Figure] = [
-        _line("as many times as devices", counts, [count / curve["devices"] for count in counts], GREY, "dot"),
-        _line(
-            f"Amdahl's bound, {significant(100 * curve['serial'])} % serial", counts,
-            [bound for _, bound in curve["bound"]], GREY, "dash",
-        ),
+    marks = [
+        Points("as many times as devices", GREY, tuple((count, count / curve["devices"]) for count in counts), "dot"),
+        Points(f"Amdahl's bound, {significant(100 * curve['serial'])} % serial", GREY,
+               tuple((count, bound) for count, bound in curve["bound"]), "dash"),
     ]  # fmt: skip
     for number, point in enumerate(curve["points"]):
         alike = [neighbour for neighbour in curve["points"] if neighbour["devices"] == point["devices"]]
@@ -58,23 +52,15 @@ def scaling_figure(study: Document) -> Figure | None:
         shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **point[key]})
                  for name, key, way, opened in (("whole", "whole", -1, ""), ("training part", "training", 1, "-open"))
                  if point[key]["value"] is not None]  # fmt: skip
-        values = [value for _, _, _, value in shown]
-        data.append({
-            "type": "scatter", "mode": "lines+markers", "name": markup(point["name"]),
-            "line": {"color": color, "width": 1},
-            "marker": {"color": color, "size": 9, "symbol": [symbol for _, symbol, _, _ in shown]},
-            "x": [x for x, _, _, _ in shown], "y": [value["value"] for value in values], "error_y": error_bars(values),
-            "text": [f"<b>{markup(point['name'])}</b><br>times as fast, {name}: {markup(figure_hint(value))}"
-                     for _, _, name, value in shown],
-            "hovertemplate": "%{text}<extra></extra>",
-        })  # fmt: skip
-    layout = {
-        "height": HEIGHT + OF_A_NAME * len(data),
-        "xaxis": {"title": {"text": "devices"}, "dtick": 1},
-        "yaxis": {"title": {"text": f"times {markup(curve['base'])}"}, "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-    }
-    return {"data": data, "layout": layout}
+        marks.append(Points(
+            str(point["name"]), color, tuple((x, value["value"]) for x, _, _, value in shown), "solid", 1,
+            symbols=tuple(symbol for _, symbol, _, _ in shown), upright=True,
+            intervals=tuple(interval_of(value) for _, _, _, value in shown),
+            hints=tuple(f"{point['name']}\ntimes as fast, {name}: {figure_hint(value)}" for _, _, name, value in shown),
+        ))  # fmt: skip
+    most = max([*counts, *(point["devices"] for point in curve["points"])])
+    axis = Axis("devices", ends=(0.5, most + 0.5), whole=True)
+    return Chart(axis, (Plot(Axis(f"times {curve['base']}"), tuple(marks)),), HEIGHT, legend=True)
 
 
 Named = tuple[str, Document]
@@ -115,7 +101,7 @@ def accuracy_caption(study: Document) -> str:
     return " ".join(sentences)
 
 
-def accuracy_figure(study: Document) -> Figure | None:
+def accuracy_figure(study: Document) -> Chart | None:
     """Mean validation accuracy by epoch, least to most shaded; None where nothing was validated.
 
     Of curves that lie upon each other the first is the broadest, so that all can be seen.
@@ -124,39 +110,27 @@ def accuracy_figure(study: Document) -> Figure | None:
     if not rows:
         return None
     below = {name: (at, len(group)) for group in _group_overlapping(rows) for at, (name, _) in enumerate(group)}
-    data: list[Figure] = []
-    for number, (plain, row) in enumerate(rows):
-        color, name = COLORS[number % len(COLORS)], markup(plain)
-        above, many = below[plain]
+    marks: list[Mark] = []
+    for number, (name, row) in enumerate(rows):
+        color = COLORS[number % len(COLORS)]
+        above, many = below[name]
         over = min(many - 1 - above, MOST_BELOW)
-        epochs = [point["epoch"] for point in row["curve"]]
+        epochs = tuple(point["epoch"] for point in row["curve"])
         spread = [point["accuracy"] for point in row["curve"]]
         if any(point["n"] > 1 for point in row["curve"]):
-            data.append({
-                "type": "scatter", "mode": "lines", "x": epochs + epochs[::-1], "line": {"width": 0},
-                "y": [*(100 * accuracy["maximum"] for accuracy in spread),
-                      *(100 * accuracy["minimum"] for accuracy in spread[::-1])],
-                "fill": "toself", "fillcolor": color, "opacity": SHADE / many, "hoverinfo": "skip", "showlegend": False,
-                "legendgroup": name,
-            })  # fmt: skip
-        data.append({
-            "type": "scatter", "mode": "lines+markers", "name": name, "x": epochs, "legendgroup": name,
-            "y": [100 * accuracy["mean"] for accuracy in spread],
-            "line": {"color": color, "width": 2 + 3 * over, "dash": DASHES[above % len(DASHES)]},
-            "marker": {"size": 7 + 5 * over, "symbol": MARKS[number % len(MARKS)]},
-            "text": [f"{significant(point['passed'])} s, {plural(point['n'], 'run')}, "
-                     f"{significant(100 * accuracy['minimum'])} to {significant(100 * accuracy['maximum'])} %"
-                     for point, accuracy in zip(row["curve"], spread, strict=True)],
-            "hovertemplate": f"{name}, epoch %{{x}}: %{{y:.3~g}} %<br>%{{text}}<extra></extra>",
-        })  # fmt: skip
-    few = max(len(row["curve"]) for _, row in rows) <= FEW_EPOCHS
-    layout = {
-        "height": HEIGHT + 12 * len(rows),
-        "xaxis": {"title": {"text": "epoch"}, "tickformat": "d", **({"dtick": 1} if few else {})},
-        "yaxis": {"title": {"text": "validation accuracy, %"}, "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "itemsizing": "constant"},
-    }
-    return {"data": data, "layout": layout}
+            low, high = (tuple(100 * accuracy[end] for accuracy in spread) for end in ("minimum", "maximum"))
+            marks.append(Area(name, color, epochs, low, high, SHADE / many))
+        marks.append(Points(
+            name, color, tuple((epoch, 100 * accuracy["mean"]) for epoch, accuracy in zip(epochs, spread, strict=True)),
+            DASHES[above % len(DASHES)], 2 + 3 * over, symbols=(MARKS[number % len(MARKS)],), sizes=(7 + 5 * over,),
+            hints=tuple(f"{name}, epoch {point['epoch']}: {significant(100 * accuracy['mean'])} %\n"
+                        f"{significant(point['passed'])} s, {plural(point['n'], 'run')}, "
+                        f"{significant(100 * accuracy['minimum'])} to {significant(100 * accuracy['maximum'])} %"
+                        for point, accuracy in zip(row["curve"], spread, strict=True)),
+        ))  # fmt: skip
+    seen = [point["epoch"] for _, row in rows for point in row["curve"]]
+    axis = Axis("epoch", ends=(min(seen) - 0.5, max(seen) + 0.5), whole=True)
+    return Chart(axis, (Plot(Axis("validation accuracy, %"), tuple(marks)),), HEIGHT, legend=True)
 
 
 def scaling_table(curve: Document) -> Table:
@@ -212,36 +186,24 @@ def accuracy_table(study: Document) -> Table:
     return build(columns, "accuracy by epoch")
 
 
-def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure | None:
+def energy_figure(study: Document, figures: Sequence[str], title: str) -> Chart | None:
     """One figure or two of energy as bars, a group for each row; what is estimated is hatched. None without any."""
     named = zip(row_names(study), study["rows"], strict=True)
     known = [(name, row) for name, row in named if any(_value(row, figure) is not None for figure in figures)]
     if not known:
         return None
-    names, rows = [markup(name) for name, _ in known], [row for _, row in known]
-    places = list(range(len(rows)))
-    data = []
+    names = [name for name, _ in known]
+    parts = []
     for number, figure in enumerate(figures):
-        cells = [row["figures"].get(figure, {"value": None}) for row in rows]
-        if all(cell["value"] is None for cell in cells):
-            continue
-        name = "with idle devices" if "_with_idle" in figure else "devices that trained"
-        hatched = ["/" if cell.get("source") == "estimated" else "" for cell in cells]
-        data.append({
-            "type": "bar", "orientation": "h", "name": name, "y": places, "x": [cell["value"] for cell in cells],
-            "error_x": error_bars(cells),
-            "marker": {"color": COLORS[number], "pattern": {**HATCH, "shape": hatched}},
-            "hovertext": [f"<b>{shown_name}</b>, {name}: {markup(figure_hint(cell))}"
-                          if cell["value"] is not None else "" for shown_name, cell in zip(names, cells, strict=True)],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    layout = {
-        "height": AROUND + OF_A_GROUP * max(3, len(rows)), "barmode": "group",
-        "xaxis": {"title": {"text": title}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": names, "autorange": "reversed", "automargin": True},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}, "showlegend": True,
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        cells = [row["figures"].get(figure, {"value": None}) for _, row in known]
+        if any(cell["value"] is not None for cell in cells):
+            part = "with idle devices" if "_with_idle" in figure else "devices that trained"
+            hints = [f"{name}, {part}: {figure_hint(cell)}" if cell["value"] is not None else ""
+                     for name, cell in zip(names, cells, strict=True)]  # fmt: skip
+            parts.append(BarPart(part, COLORS[number], [cell["value"] for cell in cells], hints,
+                              [cell.get("source") == "estimated" for cell in cells],
+                              [interval_of(cell) for cell in cells]))  # fmt: skip
+    return replace(grouped_bars(names, parts, Axis(title)), legend=True)
 
 
 def energy_table(study: Document, columns: Sequence[Document]) -> Table:
@@ -257,10 +219,3 @@ def energy_table(study: Document, columns: Sequence[Document]) -> Table:
 def _value(row: Document, figure: str) -> float | None:
     cell = row["figures"].get(figure)
     return None if cell is None else cell["value"]
-
-
-def _line(name: str, x: Sequence[float], y: Sequence[float], color: str, dash: str) -> Figure:
-    return {
-        "type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y),
-        "line": {"color": color, "dash": dash}, "hoverinfo": "skip",
-    }  # fmt: skip

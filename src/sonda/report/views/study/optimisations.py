@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sonda.report import quantities
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Axis, Chart, Guide, Plot, Points
 from sonda.report.palette import BLUE, GREY, VERMILION
 from sonda.report.table import LAST, Cell, Column, Table, build, shares, tone_of, words
 from sonda.report.words.comparison import WIDEST, ends
@@ -20,7 +19,7 @@ EFFECTS = (
     ("not significant", GREY, "circle-open", ("nothing", "little", "unknown")),
 )
 """What options do: in words, colour and mark."""
-HEIGHT, OF_A_BAR = 150, 26
+OF_A_BAR = 26
 
 
 def options_title(place: Document) -> str:
@@ -91,7 +90,7 @@ def summary_lines(places: Sequence[Document]) -> list[str]:
     return [f"{_place_prefix(place)}{place['sentence']}" for place in places if place["sentence"]]
 
 
-def options_figure(place: Document) -> Figure | None:
+def options_figure(place: Document) -> Chart | None:
     """A mark for the speed of each option over the base's, with its interval; None where nothing was measured.
 
     An interval that leaves the picture goes on; grey is not significant.
@@ -99,38 +98,32 @@ def options_figure(place: Document) -> Figure | None:
     rows = [row for row in place["options"] if row["speedup"]["value"] is not None]
     if not rows:
         return None
-    speeds = [row["speedup"]["value"] for row in rows]
-    data = []
+    marks: list[Points] = []
     for effect, color, mark, effects in EFFECTS:
-        own = [row for row in rows if row["effect"] in effects]
-        values = [row["speedup"] for row in own]
-        data.append({
-            "type": "scatter", "mode": "markers", "name": effect, "y": [markup(str(row["name"])) for row in own],
-            "x": [value["value"] for value in values], "marker": {"color": color, "size": 10, "symbol": mark},
-            "error_x": {
-                "type": "data", "symmetric": False, "thickness": 1.4,
-                "visible": any(value["low"] is not None for value in values),
-                "array": [0 if value["high"] is None else min(value["high"], WIDEST) - value["value"]
-                          for value in values],
-                "arrayminus": [0 if value["low"] is None else value["value"] - max(value["low"], 1 / WIDEST)
-                               for value in values],
-            },
-            "hovertext": [f"<b>{markup(str(row['name']))}</b><br>{quantities.significant(value['value'])} times as "
-                          f"fast, derived; 95 % interval {_interval(value) or 'not known'}<br>"
-                          f"{markup(str(row['text']))}"
-                          for row, value in zip(own, values, strict=True)],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    line = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 1.5, "color": GREY}}
-    shown = [math.log10(end) for end in (min(0.5, *speeds) / 1.5, max(2.0, *speeds) * 1.5)]
-    layout = {
-        "height": HEIGHT + OF_A_BAR * len(rows),
-        "xaxis": {"type": "log", "title": {"text": f"times as fast as {markup(str(place['base']))}"}, "range": shown},
-        "yaxis": {"automargin": True, "type": "category", "categoryorder": "array", "dtick": 1,
-                  "categoryarray": [markup(str(row["name"])) for row in rows][::-1]},
-        "shapes": [line], "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
-    }  # fmt: skip
-    return {"data": [trace for trace in data if trace["x"]], "layout": layout}
+        own = [(at, row) for at, row in enumerate(rows) if row["effect"] in effects]
+        if own:
+            values = [row["speedup"] for _, row in own]
+            marks.append(Points(
+                effect, color, tuple((value["value"], float(at)) for (at, _), value in zip(own, values, strict=True)),
+                symbols=(mark,), sizes=(11,), intervals=tuple(_drawn_interval(value) for value in values),
+                hints=tuple(f"{row['name']}\n{quantities.significant(value['value'])} times as fast, derived; 95 % "
+                            f"interval {_interval(value) or 'not known'}\n{row['text']}"
+                            for (_, row), value in zip(own, values, strict=True)),
+            ))  # fmt: skip
+    speeds = [row["speedup"]["value"] for row in rows]
+    axis = Axis(f"times as fast as {place['base']}", log=True, ends=(min(0.5, *speeds) / 1.5, max(2.0, *speeds) * 1.5))
+    names = tuple(str(row["name"]) for row in rows)
+    field = Plot(Axis(names=names), (Guide(1.0, color=GREY, line="solid"), *marks))
+    return Chart(axis, (field,), OF_A_BAR * len(rows), legend=True)
+
+
+def _drawn_interval(value: Document) -> tuple[float, float] | None:
+    """An interval without an end does not squeeze the picture."""
+    if value["low"] is None and value["high"] is None:
+        return None
+    low = value["value"] if value["low"] is None else max(value["low"], 1 / WIDEST)
+    high = value["value"] if value["high"] is None else min(value["high"], WIDEST)
+    return low, high
 
 
 def _speedup_cell(value: Document) -> Cell:

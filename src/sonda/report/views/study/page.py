@@ -5,7 +5,8 @@ Every study goes through these functions. What its figures do not allow is left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from sonda.report.blocks import (
     Advice,
@@ -22,7 +23,7 @@ from sonda.report.blocks import (
     VerdictBlock,
     paragraphs,
 )
-from sonda.report.figures import Figure
+from sonda.report.charts.chart import Chart
 from sonda.report.table import Table
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.views.study.answer import Answer, answer, is_measured
@@ -35,7 +36,7 @@ from sonda.report.views.study.cells import (
     is_ratio,
     study_cell,
 )
-from sonda.report.views.study.dot_plot import dots_figure, dots_of, dots_table
+from sonda.report.views.study.dot_plot import dots_figure, dots_of, dots_table, map_figure
 from sonda.report.views.study.facets import split_study
 from sonda.report.views.study.figures import (
     accuracy_caption,
@@ -81,6 +82,7 @@ WIDE = 10_000
 """A page scrolls: no table is taken apart."""
 MISSES = "modelled_misses@"
 UNTITLED = "Every configuration"
+MAP_CAPTION = "Dark is little, bright is much."
 FEW = 3
 """Rows out of line that are shown at once; the others are folded."""
 OPTIONS = (
@@ -95,7 +97,7 @@ def study_panels(study: Document) -> list[Block]:
     return [
         Heading(f"{study['study']}{scale_suffix(study)}", str(study["question"])),
         _answer_panel(study, answered),
-        *_pictures(study, answered),
+        *_first_opened(_pictures(study, answered)),
         *_option_panels(study, answered),
         *_published_panels(study),
         *(
@@ -105,6 +107,12 @@ def study_panels(study: Document) -> list[Block]:
         *_operation_panels(study),
         *_closing_panels(study),
     ]
+
+
+def _first_opened(panels: Iterable[Panel]) -> Iterator[Panel]:
+    """The picture that answers the question is open, the others are to be opened."""
+    for number, panel in enumerate(panels):
+        yield replace(panel, opened=not number)
 
 
 def _capitalised(name: str) -> str:
@@ -138,7 +146,7 @@ def _extent(study: Document) -> list[Number]:
     return numbers
 
 
-def _picture(place: str, title: str, figure: Figure, caption: str = "", table: Table | None = None) -> Panel:
+def _picture(place: str, title: str, figure: Chart, caption: str = "", table: Table | None = None) -> Panel:
     """A figure with the table behind it."""
     return Panel(_capitalised(title), [FigureBlock(figure, place, table)], caption)
 
@@ -183,11 +191,18 @@ def _dot_pictures(study: Document, column: Document, place: str) -> Iterator[Pan
     key = str(column["figure"])
     drawn = 0
     for name, part in split_study(study, lambda part: len({dot.place for dot in dots_of(part, key)})):
-        figure = dots_figure(part, column)
+        drawn_map = map_figure(part, column)
+        figure = drawn_map or dots_figure(part, column)
         if figure is not None:
             title = figure_name(column) + (f": {name}" if name else "")
             suffix = f"-{drawn}" if drawn else ""
-            yield _picture(f"{place}{suffix}", title, figure, _dots_caption(part, key), dots_table(part, column))
+            yield _picture(
+                f"{place}{suffix}",
+                title,
+                figure,
+                MAP_CAPTION if drawn_map else _dots_caption(part, key),
+                dots_table(part, column),
+            )
             drawn += 1
 
 
@@ -269,11 +284,12 @@ def _option_panels(study: Document, answered: Answer) -> Iterator[Panel]:
         head = f"{place['place']}: "
         sentences = [sentence.removeprefix(head) for sentence in answered.places if sentence.startswith(head)]
         bars = options_figure(place)
-        picture = [FigureBlock(bars, f"options{number}")] if bars is not None else []
+        table = options_table(place)
+        picture: Block = TableBlock(table) if bars is None else FigureBlock(bars, f"options{number}", table)
         title = options_title(place)
         yield Panel(
             title if place["place"] else _capitalised(title),
-            [*paragraphs(sentences, ""), *picture, TableBlock(options_table(place)), *_limit_blocks(place)],
+            [*paragraphs(sentences, ""), picture, *_limit_blocks(place)],
             OPTIONS,
         )
 
@@ -293,15 +309,13 @@ def _limit_blocks(place: Document) -> list[Block]:
 def _published_panels(study: Document) -> Iterator[Panel]:
     printed = pairs(study)
     if printed:
-        figure = published_figure(printed)
+        figure, table = published_figure(printed), published_table(printed)
+        shown: Block = TableBlock(table) if figure is None else FigureBlock(figure, "published", table)
         ranges = any(pair.printed["in_range"] for pair in printed)
-        absent = "none of the published figures has ours beside it"
-        # Where ours stand beside ranges alone, the table says all that there is.
-        picture = [FigureBlock(figure, "published", absent=absent)] if figure is not None or not ranges else []
         grey = f" Grey: {REACHED}." if any(pair.reached for pair in printed) else ""
-        drawn = f"Each mark is a printed figure; 1 is as printed.{grey}" if picture else ""
+        drawn = f"Each mark is a printed figure; 1 is as printed.{grey}" if figure is not None else ""
         caption = f"{drawn} Ranges and bounds have no ratio.".strip() if ranges else drawn
-        yield Panel("Published against ours", [*picture, TableBlock(published_table(printed), tall=True)], caption)
+        yield Panel("Published against ours", [shown], caption)
 
 
 def _operation_panels(study: Document) -> Iterator[Panel]:

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Axis, Chart, Dots, Guide, Plot, Points
 from sonda.report.palette import GREY
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.views.study.cells import printed_cell, study_cell
 from sonda.report.views.study.dot_plot import COLORS, MARKS
 from sonda.report.views.study.tables import Document, figure_name, row_names
 
-OF_A_LINE, AROUND = 30, 120
+MOST_MARKS = 400
+"""Marks that say what they are; more are dots, and the table says it."""
+OF_A_LINE = 30
 """px of height."""
 REACHED = "the interval of ours reaches the printed figure"
 
@@ -54,41 +55,36 @@ def pairs(study: Document) -> list[Pair]:
     ]
 
 
-def published_figure(printed_pairs: list[Pair]) -> Figure | None:
+def published_figure(printed_pairs: list[Pair]) -> Chart | None:
     """Ours over the published one: a line for each figure, a mark for each configuration; None without any of ours."""
     known = [pair for pair in printed_pairs if pair.printed["ratio"]]
     if not known:
         return None
     lines = list(dict.fromkeys(pair.name for pair in known))
-    layout: Figure = {
-        "height": AROUND + OF_A_LINE * len(lines),
-        "xaxis": {"type": "log", "title": {"text": "ours over the published one"}},
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [markup(line) for line in lines[::-1]],
-                  "automargin": True, "dtick": 1},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
-        "shapes": [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
-                    "line": {"width": 1.5, "color": GREY}}],
-    }  # fmt: skip
-    return {"data": list(_marks(known)), "layout": layout}
+    field = Plot(Axis(names=tuple(lines)), (Guide(1.0, color=GREY, line="solid"), *_marks(known, lines)))
+    axis = Axis("ours over the published one", log=True)
+    return Chart(axis, (field,), OF_A_LINE * len(lines), legend=True)
 
 
-def _marks(known: list[Pair]) -> Iterator[Figure]:
+def _marks(known: list[Pair], lines: list[str]) -> Iterator[Points | Dots]:
     """A series for each machine, and a grey one of those that the intervals of ours reach."""
     for number, machine in enumerate(dict.fromkeys(pair.machine for pair in known)):
         reached = [pair for pair in known if pair.machine == machine and pair.reached]
         others = [pair for pair in known if pair.machine == machine and not pair.reached]
         for color, own in ((COLORS[number % len(COLORS)], others), (GREY, reached)):
-            if own:
-                yield {
-                    "type": "scatter", "mode": "markers", "name": markup(machine), "legendgroup": markup(machine),
-                    "showlegend": own is others or not others,
-                    "x": [pair.printed["ratio"] for pair in own], "y": [markup(pair.name) for pair in own],
-                    "marker": {"color": color, "size": 9, "opacity": 0.75, "symbol": MARKS[number % len(MARKS)]},
-                    "text": [f"<b>{markup(pair.place)}</b><br>ours {markup(study_cell(pair.ours).text)}, published "
-                             f"{markup(printed_cell(pair.printed).text)}: {markup(_ratio(pair).hint)}<br>"
-                             f"{markup(str(pair.printed['deviation']))}" for pair in own],
-                    "hovertemplate": "%{text}<extra></extra>",
-                }  # fmt: skip
+            points = tuple((pair.printed["ratio"], float(lines.index(pair.name))) for pair in own)
+            if len(known) > MOST_MARKS and own:
+                yield Dots(machine, color, points, 6)
+            elif own:
+                yield Points(
+                    machine, color, points,
+                    symbols=(MARKS[number % len(MARKS)],), opacity=0.8,
+                    hints=tuple(
+                        f"{pair.place}\nours {study_cell(pair.ours).text}, published "
+                        f"{printed_cell(pair.printed).text}: {_ratio(pair).hint}"
+                        for pair in own
+                    ),
+                )  # fmt: skip
 
 
 def published_table(printed_pairs: list[Pair]) -> Table:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sonda.analysis.figure_names import figure_words
-from sonda.report.figures import Figure, phase_color
-from sonda.report.labels import markup
-from sonda.report.palette import BLUE, GREEN, GREY, HATCH, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
+from sonda.report.charts.chart import Axis, BarPart, Chart, stacked_bars
+from sonda.report.figures import phase_color
+from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import figure_hint, study_cell
 from sonda.report.views.study.facets import split_study
@@ -24,7 +24,7 @@ COLORS = {"input_ms": PURPLE, "operations_ms": BLUE, "host_ms": GREY, "device_co
 PARTS = (BLUE, ORANGE, GREEN, SKY, PURPLE, VERMILION)
 MOST_PICTURES = 6
 """Pictures of one kind."""
-OF_A_BAR, AROUND = 24, 130
+OF_A_BAR = 24
 """px of height."""
 
 
@@ -90,32 +90,18 @@ def _stacks(study: Document, empty: Stack, bars: Callable[[Document], list[Bar]]
             drawn += 1
 
 
-def stack_figure(stack: Stack) -> Figure:
+def stack_figure(stack: Stack) -> Chart:
     """Stacked bars, a row of the study each; what is estimated is hatched."""
-    places = list(range(len(stack.bars)))
-    data = []
+    names = [name for name, _ in stack.bars]
+    parts = []
     for at, (name, color) in enumerate(stack.parts):
         figures = [figures[at] for _, figures in stack.bars]
-        hatched = ["/" if figure["source"] == "estimated" and figure["value"] is not None else "" for figure in figures]
-        data.append({
-            "type": "bar", "orientation": "h", "name": markup(name), "y": places,
-            "x": [figure["value"] for figure in figures],
-            "marker": {"color": color, "pattern": {**HATCH, "shape": hatched}},
-            "hovertext": [f"<b>{markup(bar)}</b><br>{markup(name)}: {markup(figure_hint(figure))}"
-                          if figure["value"] is not None else ""
-                          for (bar, _), figure in zip(stack.bars, figures, strict=True)],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    layout = {
-        "barmode": "stack", "height": AROUND + OF_A_BAR * len(places),
-        "xaxis": {"title": {"text": "% of these together" if stack.shares else markup(stack.unit)},
-                  "rangemode": "tozero"},
-        **({"barnorm": "percent"} if stack.shares else {}),
-        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name, _ in stack.bars], "autorange": "reversed",
-                  "automargin": True},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}, "showlegend": True,
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        hints = [f"{bar}\n{name}: {figure_hint(figure)}" if figure["value"] is not None else ""
+                 for bar, figure in zip(names, figures, strict=True)]  # fmt: skip
+        hatched = [figure["source"] == "estimated" for figure in figures]
+        parts.append(BarPart(name, color, [figure["value"] for figure in figures], hints, hatched))
+    axis = Axis("% of these together" if stack.shares else stack.unit)
+    return replace(stacked_bars(names, parts, axis, OF_A_BAR, norm=stack.shares), legend=True)
 
 
 def stack_table(stack: Stack) -> Table:

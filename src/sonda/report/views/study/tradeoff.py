@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
+from sonda.report.charts.chart import Axis, Chart, Plot, Points, Side
 from sonda.report.palette import GREY, VERMILION
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.views.study.tables import Document, variants_of
 
 CYCLES, ENERGY = "cycles", "energy_uJ"
-HEIGHT = 460
+HEIGHT = 360
 
 
 @dataclass(frozen=True)
@@ -51,41 +50,35 @@ def _beats(point: tuple[float, float], other: tuple[float, float]) -> bool:
     return point != other and point[0] <= other[0] and point[1] <= other[1]
 
 
-def trade_figure(compared: list[Trade]) -> Figure:
+def trade_figure(compared: list[Trade]) -> Chart:
     """Cycles to the right, energy upwards, both logarithmic and over those of the first variant; named points."""
-    data = []
+    marks = []
     for front, name, color, mark in ((True, "Pareto front", VERMILION, "diamond"), (False, "others", GREY, "circle")):
         own = sorted((trade for trade in compared if trade.front is front), key=lambda trade: trade.cycles)
-        data.append({
-            "type": "scatter", "mode": "lines+markers+text" if front else "markers+text", "name": name,
-            "x": [trade.cycles for trade in own], "y": [trade.energy for trade in own],
-            "line": {"color": color, "width": 1, "shape": "hv"},
-            "marker": {"color": color, "size": 12 if front else 9, "symbol": mark},
-            "text": [markup(trade.name) for trade in own],
-            "textposition": "bottom right" if front else [_side(trade, compared) for trade in own],
-            "hovertext": [f"<b>{markup(trade.name)}</b><br>{quantities.significant(trade.cycles)} times the cycles, "
-                          f"{quantities.significant(trade.energy)} times the energy, derived (geometric mean of "
-                          f"{trade.n})" for trade in own],
-            "hoverinfo": "text",
-        })  # fmt: skip
-    first = markup(compared[0].name)
-    layout = {
-        "height": HEIGHT,
-        "xaxis": {"type": "log", "title": {"text": f"cycles over those of {first} (simulated)"}},
-        "yaxis": {"type": "log", "title": {"text": f"energy over that of {first} (simulated)"}},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-    }
-    return {"data": [trace for trace in data if trace["x"]], "layout": layout}
+        if not own:
+            continue
+        sides: tuple[Side, ...] = ("right below",) if front else tuple(_side(trade, compared) for trade in own)
+        marks.append(Points(
+            name, color, tuple((trade.cycles, trade.energy) for trade in own), symbols=(mark,),
+            sizes=(12 if front else 9,), labels=tuple(trade.name for trade in own), sides=sides,
+            hints=tuple(f"{trade.name}\n{quantities.significant(trade.cycles)} times the cycles, "
+                        f"{quantities.significant(trade.energy)} times the energy, derived (geometric mean of "
+                        f"{trade.n})" for trade in own),
+        ))  # fmt: skip
+    first = compared[0].name
+    across = Axis(f"cycles over those of {first} (simulated)", log=True)
+    upright = Axis(f"energy over that of {first} (simulated)", log=True)
+    return Chart(across, (Plot(upright, tuple(marks)),), HEIGHT, legend=True)
 
 
-def _side(trade: Trade, compared: list[Trade]) -> str:
+def _side(trade: Trade, compared: list[Trade]) -> Side:
     """Where the name of a point does not run into that of its nearest neighbour."""
 
     def way(other: Trade) -> tuple[float, float]:
         return math.log(other.cycles / trade.cycles), math.log(other.energy / trade.energy)
 
     others = [way(other) for other in compared if other is not trade]
-    return "bottom center" if others and min(others, key=lambda pair: math.hypot(*pair))[1] > 0 else "top center"
+    return "below" if others and min(others, key=lambda pair: math.hypot(*pair))[1] > 0 else "above"
 
 
 def trade_table(compared: list[Trade]) -> Table:
