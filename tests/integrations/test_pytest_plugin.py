@@ -59,6 +59,12 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
     return play_steps
 
 
+@pytest.fixture(autouse=True)
+def named_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load only plugins that are named: where Sonda is installed, its entry point names this one too."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.fixture
 def run_tests(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
     def run(source: str, *options: str) -> pytest.RunResult:
@@ -171,7 +177,7 @@ def test_a_test_that_fails_by_itself_is_held_against_nothing(run_tests: Any, pla
         (("--sonda", "--sonda-fail-above", "much"), "'much' is not a percentage"),
         (("--sonda", "--sonda-tag", "last"), "'last' cannot be a tag"),
         (("--sonda", "--sonda-json", "."), "is a folder"),
-        (("--sonda", "-n", "2"), "tests side by side disturb each other's times: measure with --sonda -n 0"),
+        (("-p", "xdist.plugin", "--sonda", "-n", "2"), "tests side by side disturb each other's times: measure with --sonda -n 0"),
         (("--sonda", "--sonda-baseline", "test_it.py"), "test_it.py is no file of pytest-benchmark"),
     ],
 )
