@@ -177,7 +177,10 @@ def test_a_test_that_fails_by_itself_is_held_against_nothing(run_tests: Any, pla
         (("--sonda", "--sonda-fail-above", "much"), "'much' is not a percentage"),
         (("--sonda", "--sonda-tag", "last"), "'last' cannot be a tag"),
         (("--sonda", "--sonda-json", "."), "is a folder"),
-        (("-p", "xdist.plugin", "--sonda", "-n", "2"), "tests side by side disturb each other's times: measure with --sonda -n 0"),
+        (
+            ("-p", "xdist.plugin", "--sonda", "-n", "2"),
+            "tests side by side disturb each other's times: measure with --sonda -n 0",
+        ),
         (("--sonda", "--sonda-baseline", "test_it.py"), "test_it.py is no file of pytest-benchmark"),
     ],
 )
