@@ -50,15 +50,22 @@ def change_words(ratio: Value, significant: bool, text: str) -> str:
     low, high = ratio.low, ratio.high
     if low is None or high is None:
         return f"No significant difference{f' ({ratio.reason})' if ratio.reason else ''}"
-    if not significant and low < 1 / VAST and high > VAST:
-        return f"No significant difference: B may be more than {VAST:g}x faster or slower (95 %)"
     if not significant:
-        ends = f"{factor_digits(1 / low if low > 0 else math.inf)}x faster to {factor_digits(high)}x slower"
-        return f"No significant difference: B is {ends} (95 %)"
+        return f"No significant difference: B {possible_words(low, high)} (95 %)"
     ends = factor_range(low, high)
     known = is_vague(low, high) or len(set(ends.removesuffix("x").split(" to "))) == 1
     interval = "95 %" if known else f"95 %: {ends}"
     return f"B is {text} than A ({interval})"
+
+
+def possible_words(low: float, high: float) -> str:
+    """What an interval of a ratio leaves open: `is 1.42x faster to 1.15x slower`, `is 1.02 to 1.11x slower`; of one
+    that says nothing `may be more than 10x faster or slower`."""
+    if low < 1 / VAST and high > VAST:
+        return f"may be more than {VAST:g}x faster or slower"
+    if low > 1 or high < 1:
+        return f"is {factor_range(low, high)} {'slower' if low > 1 else 'faster'}"
+    return f"is {factor_digits(1 / low if low > 0 else math.inf)}x faster to {factor_digits(high)}x slower"
 
 
 def sides_words(comparison: Comparison, names: Sequence[str] = ()) -> str:
