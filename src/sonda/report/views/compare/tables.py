@@ -148,16 +148,21 @@ def _takes(slowdown: Value, exact: bool) -> str:
     low, high, value = slowdown.low, slowdown.high, slowdown.value or 0.0
     if exact or low is None or high is None:
         why = EXACT if exact else slowdown.reason
-        return f"{_percent(value)} {_direction(value)} {'cycles' if exact else 'time'}{f' ({why})' if why else ''}"
+        changed = f"{'more' if value >= 0 else 'fewer'} cycles" if exact else f"{_direction(value)} time"
+        return f"{_percent(value)} {changed}{f' ({why})' if why else ''}"
     if (low < 0) == (high < 0):
-        near, far = sorted((low, high), key=abs)
-        return f"{_percent(near).removesuffix(' %')} to {_percent(far)} {_direction(far)} time (95 %)"
+        near, far = (_percent(share) for share in sorted((low, high), key=abs))
+        ends = far if near == far else f"{near.removesuffix(' %')} to {far}"
+        return f"{ends} {_direction(high)} time (95 %)"
     return f"{_percent(low)} less to {_percent(high)} more time (95 %)"
 
 
 def _percent(share: float) -> str:
-    """Without its sign; beyond ten times nobody needs the digits."""
-    return f">{100 * WIDEST:,.0f} %" if abs(share) > WIDEST else wording.percent(abs(share))
+    """Without its sign; beyond ten times nobody needs the digits, and what takes some time is not 100 % less."""
+    if abs(share) > WIDEST:
+        return f">{100 * WIDEST:,.0f} %"
+    text = wording.percent(abs(share))
+    return ">99 %" if text == "100 %" and -1 < share < 0 else text
 
 
 def _direction(share: float) -> str:
