@@ -37,7 +37,7 @@ def run_step(folder: Path, code: int, **inputs: str) -> Ended:
     played.parent.mkdir()
     played.write_text(
         '#!/bin/bash\necho "$SONDA_HOME|$*" >> asked.txt\n[ "$1" = compare ] || exit 0\n'
-        f'echo "B is 1.20x slower than A"; echo "::error title=t::m"; exit {code}\n'
+        f'echo "B is 1.20x slower than A"; echo "  ::add-mask::layer"; echo "::error title=t::m"; exit {code}\n'
     )
     played.chmod(0o755)
     given = {"base": "main", "head": "head", "store": "runs", "fail-above": "5%", "report": "", **inputs}
@@ -70,20 +70,30 @@ def test_only_a_real_slowdown_and_a_mistake_fail_the_job(tmp_path: Path, code: i
 def test_it_compares_with_annotations_and_writes_a_page_where_it_is_asked_to(tmp_path: Path) -> None:
     step = run_step(tmp_path, 1, report="page.html")
     assert step.commands == [
-        "runs|compare main head --fail-above 5% --annotations github",
-        "runs|report main head --output page.html",
+        "runs|compare --fail-above 5% --annotations github -- main head",
+        "runs|report --output page.html -- main head",
     ]
     assert "::error title=t::m\n" in step.printed
 
 
 def test_the_summary_of_the_job_has_the_screen_without_annotations(tmp_path: Path) -> None:
-    assert run_step(tmp_path, 0).summary == "```\nB is 1.20x slower than A\n```\n"
+    assert run_step(tmp_path, 0).summary == "```\nB is 1.20x slower than A\n  ::add-mask::layer\n```\n"
+
+
+def test_commands_in_names_of_layers_are_not_obeyed(tmp_path: Path) -> None:
+    first, *screen, end, annotation = run_step(tmp_path, 0).printed.splitlines()
+    token = first.removeprefix("::stop-commands::")
+    assert re.fullmatch("[0-9a-f]{32}", token)
+    assert "  ::add-mask::layer" in screen
+    assert (end, annotation) == (f"::{token}::", "::error title=t::m")
 
 
 def test_text_of_an_input_is_never_a_command(tmp_path: Path) -> None:
     step = run_step(tmp_path, 0, head="$(touch stolen); `touch stolen`", report="a b.html")
     assert not (tmp_path / "stolen").exists()
-    assert step.commands[0] == "runs|compare main $(touch stolen); `touch stolen` --fail-above 5% --annotations github"
+    assert (
+        step.commands[0] == "runs|compare --fail-above 5% --annotations github -- main $(touch stolen); `touch stolen`"
+    )
     for part in ACTION["runs"]["steps"]:
         assert "${{" not in part["run"], "an expression in a script is text of a stranger"
 

@@ -53,11 +53,26 @@ def test_what_is_written_is_read_back_in_ns(tmp_path: Path) -> None:
     assert read_benchmarks(path) == {"t.py::test_a[x-1]": pytest.approx([1e6, 2e6])}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"benchmarks": [1]}', '{"benchmarks": 7}'])
+def with_times(data: str) -> str:
+    return f'{{"benchmarks": [{{"fullname": "t.py::test_a", "stats": {{"data": {data}}}}}]}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"benchmarks": [1]}', '{"benchmarks": 7}', *map(with_times, ('["a"]', "5", "[[]]"))],
+)
 def test_another_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(SondaError, match="no file of pytest-benchmark"):
+        read_benchmarks(path)
+
+
+@pytest.mark.parametrize("time", ["0", "-1", "NaN", "Infinity"])
+def test_times_that_no_step_takes_are_refused(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "times.json"
+    path.write_text(with_times(f"[0.001, {time}]"))
+    with pytest.raises(SondaError, match="has a time that is not above 0"):
         read_benchmarks(path)
 
 

@@ -12,6 +12,9 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,9 @@ from sonda.record.store import Store
 pytest_plugins = ("pytester",)
 
 PLUGIN = "sonda.integrations.pytest_plugin"
+INSTALLED = any(entry.value == PLUGIN for entry in entry_points(group="pytest11"))
+LOAD = () if INSTALLED else ("-p", PLUGIN)
+"""Named to pytest where Sonda is not installed with it: a plugin that pytest meets under two names ends it."""
 ASKS = "def test_training(sonda_no_slower): pass\n"
 NAME = "test_it.py::test_training"
 
@@ -59,17 +65,19 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
     return play_steps
 
 
-@pytest.fixture(autouse=True)
-def named_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load only plugins that are named: where Sonda is installed, its entry point names this one too."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+@pytest.fixture(scope="module", autouse=True)
+def pandas_stays() -> None:
+    """pytester forgets what is first imported while it lives. PyArrow imports pandas then, which cannot be imported
+    twice: tests that come later would fail."""
+    if find_spec("pandas"):
+        import_module("pandas")
 
 
 @pytest.fixture
 def run_tests(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
     def run(source: str, *options: str) -> pytest.RunResult:
         pytester.makepyfile(test_it=source)
-        return pytester.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider", *options)
+        return pytester.runpytest_inprocess(*LOAD, "-p", "no:cacheprovider", *options)
 
     return run
 
@@ -161,6 +169,29 @@ def test_what_cannot_be_told_does_not_fail_and_is_said(
     assert words in result.stdout.str()
 
 
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [([90.0] * 3 + [130.0] * 3, "x slower (95 %)"), ([1.0, 1.0, 1e6], "it may be more than 10x faster or slower")],
+)
+def test_what_the_interval_leaves_open_is_said_without_digits_that_say_nothing(
+    run_tests: Any, play: Play, now: list[float], words: str
+) -> None:
+    play(steps_of(100))
+    run_tests(ASKS, "--sonda", "--sonda-tag", "main")
+    play(now)
+    result = run_tests(ASKS, "--sonda", "--sonda-baseline", "main")
+    result.assert_outcomes(passed=1)
+    assert words in result.stdout.str()
+
+
+def test_a_limit_that_is_no_percentage_fails_the_test_that_sets_it(run_tests: Any, play: Play) -> None:
+    play(steps_of(100))
+    result = run_tests("def test_training(sonda_no_slower): sonda_no_slower('lots')\n", "--sonda")
+    result.assert_outcomes(failed=1)
+    assert "'lots' is not a percentage" in result.stdout.str()
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
 def test_a_test_that_fails_by_itself_is_held_against_nothing(run_tests: Any, play: Play) -> None:
     play(steps_of(100))
     run_tests(ASKS, "--sonda", "--sonda-tag", "main")
@@ -177,10 +208,7 @@ def test_a_test_that_fails_by_itself_is_held_against_nothing(run_tests: Any, pla
         (("--sonda", "--sonda-fail-above", "much"), "'much' is not a percentage"),
         (("--sonda", "--sonda-tag", "last"), "'last' cannot be a tag"),
         (("--sonda", "--sonda-json", "."), "is a folder"),
-        (
-            ("-p", "xdist.plugin", "--sonda", "-n", "2"),
-            "tests side by side disturb each other's times: measure with --sonda -n 0",
-        ),
+        (("--sonda", "-n", "2"), "tests side by side disturb each other's times: measure with --sonda -n 0"),
         (("--sonda", "--sonda-baseline", "test_it.py"), "test_it.py is no file of pytest-benchmark"),
     ],
 )
@@ -232,7 +260,7 @@ def test_a_real_training_is_profiled_and_its_step_that_sleeps_longer_fails(tmp_p
         "        time.sleep(float(os.environ['PAUSE']))\n"
         "        optimizer.step()\n"
     )
-    words = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-q", "--sonda"]
+    words = [sys.executable, "-m", "pytest", *LOAD, "-p", "no:cacheprovider", "-q", "--sonda"]
 
     def measure(pause: str, *options: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PAUSE": pause, "SONDA_HOME": str(tmp_path / "runs")}

@@ -11,11 +11,13 @@ import pytest
 from builders import RunBuilder, stepped
 from command_line import run_command
 from sonda.analysis.code.summary import CodeLine, CodePlace, CodeRegion, CodeSummary, CodeTime, PartCode
+from sonda.analysis.comparison.kernels import compare_kernels
 from sonda.analysis.comparison.runs import compare
 from sonda.analysis.summary import Value
 from sonda.record.run import Run, write_run
 from sonda.record.store import Store
 from sonda.report.annotations import Annotation, annotate, github_lines
+from trace_examples import imported, kernel, step
 
 ROOT = Path("/repository")
 
@@ -36,7 +38,7 @@ def line_of(phase: str, file: str, number: int = 41) -> CodeSummary:
     [
         (100, 120, 0.001, 0.05, "error", "Sonda: slower"),
         (100, 120, 0.001, None, "warning", "Sonda: slower"),
-        (100, 103, 0.001, 0.05, "notice", "Sonda: no slowdown shown"),
+        (100, 103, 0.001, 0.05, "notice", "Sonda: within the limit"),
         (100, 80, 0.001, 0.05, "notice", "Sonda: faster"),
         (100, 104, 0.2, 0.05, "warning", "Sonda: cannot tell"),
         (100, 104, 0.2, None, "notice", "Sonda: no slowdown shown"),
@@ -52,6 +54,15 @@ def test_the_level_says_what_is_known(
 def test_one_step_on_a_side_cannot_be_told() -> None:
     verdict, *_ = annotate(compare([noisy(100)], [stepped([200.0])]), 0.05)
     assert (verdict.level, verdict.title) == ("warning", "Sonda: cannot tell")
+
+
+def test_of_traces_more_steps_would_tell_and_no_more_processes(tmp_path: Path) -> None:
+    steps = [step(number, 10_000 * number, length) for number, length in enumerate((100, 400, 900, 200))]
+    kernels = [kernel("k", 10_000 * number, 50) for number in range(4)]
+    trace = imported(tmp_path, [*steps, *kernels])
+    verdict, *_ = annotate(compare_kernels([trace], [trace]), 0.05)
+    assert "steps on each side" in verdict.message
+    assert "processes" not in verdict.message and "--repeat" not in verdict.message
 
 
 def test_a_slower_phase_is_marked_at_the_line_that_takes_most_of_it() -> None:

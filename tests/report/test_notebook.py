@@ -178,6 +178,14 @@ def test_phases_show_themselves_and_are_tables():
     assert repr(StepPhases(None)) == "<no phase was seen>" and StepPhases(None).to_arrow().num_rows == 0
 
 
+@pytest.mark.parametrize(("kind", "words"), [(StepPhases, "no phase was seen"), (Layers, "no layer was seen")])
+def test_a_run_without_steps_says_so_in_a_notebook(kind, words):
+    rows = kind(None)
+    shown = displayed(rows)
+    assert words in shown["text/plain"] and words in shown["text/html"]
+    assert "<table" not in shown["text/html"]
+
+
 def test_phases_of_a_simulated_machine_show_their_cycles(tmp_path):
     phases = Profile(nested_run(CLOCKED, tmp_path)).phases
     assert phases.to_arrow().column("cycles").to_pylist() == [2 * LAYER + SMALL_LAYER]

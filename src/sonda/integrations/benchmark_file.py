@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -48,15 +49,17 @@ def read_benchmarks(path: Path) -> dict[str, list[float]]:
     """Times of rounds in ns by test. Raises SondaError for a file that is none of pytest-benchmark, or has no times."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        benchmarks = {each["fullname"]: each["stats"].get("data") for each in document["benchmarks"]}
+        data = {each["fullname"]: each["stats"].get("data") or () for each in document["benchmarks"]}
+        times = {name: [float(value) * NS for value in values] for name, values in data.items() if values}
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror or error}", "name a file that can be read") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SondaError(
             f"{path} is no file of pytest-benchmark", "write one with: pytest --sonda --sonda-json"
         ) from None
-    times = {name: [float(value) * NS for value in data] for name, data in benchmarks.items() if data}
-    if benchmarks and not times:
+    if not all(0 < value < math.inf for values in times.values() for value in values):
+        raise SondaError(f"{path} has a time that is not above 0", "write it again with: pytest --sonda --sonda-json")
+    if data and not times:
         raise SondaError(f"{path} has no times of single rounds", "write it with --benchmark-save-data or --sonda-json")
     return times
 

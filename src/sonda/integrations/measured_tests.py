@@ -24,6 +24,7 @@ from sonda.record.target import NO_STEP_OF_BLOCK
 from sonda.report import quantities
 from sonda.report.annotations import describe_slower
 from sonda.report.output import refuse_folders
+from sonda.report.views.compare.tables import possible_words
 from sonda.report.words import verdict_sentences
 
 ALONE = "one process: how much the next one differs is not seen; keep several baselines under one tag"
@@ -105,7 +106,7 @@ class MeasuredSession:
 
     def _hold(self, item: pytest.Item, measured: Profile) -> Held:
         """A test's run against its baseline."""
-        limit = parse_percent(item.stash[LIMIT]) if LIMIT in item.stash else self.limit
+        limit = item.stash.get(LIMIT, self.limit)
         part = _first_part(measured.summary)
         if part is None:
             return Held(UNCLEAR, f"cannot tell whether it is slower than {self.baseline}: no step was seen")
@@ -172,14 +173,14 @@ def _judge(step: ComparedRow, limit: float, baseline: str, comparison: Compariso
         return Held(
             check.outcome, f"cannot tell whether it is slower than {baseline} by more than {shown}: {ratio.reason}"
         )
-    interval = f"95 %: {quantities.ratio(ratio.low)} to {quantities.ratio(ratio.high)} times"
     if check.outcome == UNCLEAR:
-        sentence = f"cannot tell whether it is slower than {baseline} by more than {shown}: {times} ({interval})"
-        return Held(check.outcome, sentence)
+        sentence = f"cannot tell whether it is slower than {baseline} by more than {shown}: {times}"
+        return Held(check.outcome, f"{sentence}; it {possible_words(ratio.low, ratio.high)} (95 %)")
+    interval = f"95 %: {quantities.ratio(ratio.low)} to {quantities.ratio(ratio.high)} times"
     if check.outcome == SLOWER:
         details = describe_slower(comparison.parts[0]) if comparison is not None else ()
         several = comparison is not None and len(comparison.a) > 1
         sentence = f"{step.text} than {baseline}: {times} ({interval}), above the limit of {shown}"
         return Held(check.outcome, sentence, (*details, *(() if several else (ALONE,))))
-    sentence = f"{step.text} than {baseline}" if step.significant else f"no different from {baseline}"
+    sentence = f"{step.text} than {baseline}" if step.significant else f"no significant difference from {baseline}"
     return Held(check.outcome, f"{sentence}, within {shown}: {times} ({interval})")

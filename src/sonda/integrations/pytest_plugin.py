@@ -16,8 +16,8 @@ import pytest
 DEFAULT_LIMIT = "5%"
 ASKING = ("sonda_profile", "sonda_no_slower")
 """Fixtures that ask for a profile."""
-LIMIT = pytest.StashKey[str]()
-"""The limit of a test, where it set one."""
+LIMIT = pytest.StashKey[float]()
+"""The limit of a test, where it set one: 0.05 for 5 %."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,10 +58,13 @@ def sonda_profile() -> None:
 def sonda_no_slower(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """With --sonda the test is profiled, and fails where its steps are surely slower than those of --sonda-baseline.
 
-    Calling it sets the limit of this test: `sonda_no_slower("10%")`.
+    Calling it sets the limit of this test: `sonda_no_slower("10%")`. Raises SondaError for what is not a percentage.
     """
 
     def set_limit(fail_above: str) -> None:
-        request.node.stash[LIMIT] = fail_above
+        if request.config.getoption("sonda"):
+            from sonda.analysis.comparison.runs import parse_percent
+
+            request.node.stash[LIMIT] = parse_percent(fail_above)
 
     return set_limit

@@ -65,7 +65,7 @@ def annotate(
     level, title = _judge(compared.slowdown, outcome)
     words = [verdict_words(compared) if isinstance(compared, Comparison) else slowdown_words(compared)]
     if limit is not None:
-        words.append(limit_words(compared.check(limit), getattr(compared, "exact", False)))
+        words.append(_limit_words(compared, limit))
     places: list[Annotation] = []
     if isinstance(compared, Comparison) and compared.parts:
         part = compared.parts[0]
@@ -73,6 +73,13 @@ def annotate(
         places = _annotate_lines(part, code, root)
     words += [f"Doubtful: {describe(warning)}" for warning in compared.warnings]
     return [Annotation(level, title, "\n".join(words)), *places]
+
+
+def _limit_words(compared: Comparison | KernelComparison, limit: float) -> str:
+    check = compared.check(limit)
+    if isinstance(compared, Comparison):
+        return limit_words(check, compared.exact)
+    return limit_words(check, repetitions="steps")
 
 
 def describe_slower(part: PartComparison) -> list[str]:
@@ -93,8 +100,9 @@ def _judge(slowdown: Value, outcome: str) -> tuple[Level, str]:
         return "warning", "Sonda: cannot tell"
     if not outcome and slowdown.low is not None and slowdown.low > 0:
         return "warning", "Sonda: slower"
-    faster = slowdown.high is not None and slowdown.high < 0
-    return "notice", "Sonda: faster" if faster else "Sonda: no slowdown shown"
+    if slowdown.high is not None and slowdown.high < 0:
+        return "notice", "Sonda: faster"
+    return "notice", "Sonda: within the limit" if outcome else "Sonda: no slowdown shown"
 
 
 def _slower(rows: Sequence[ComparedRow]) -> list[ComparedRow]:

@@ -13,7 +13,7 @@ from sonda.analysis.roofline import lines
 from sonda.analysis.summary import LayerRow, PartSummary, PhaseRow, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.report import figures
-from sonda.report.blocks import TableBlock
+from sonda.report.blocks import Paragraph, TableBlock
 from sonda.report.charts.chart import Chart
 from sonda.report.charts.svg import standalone
 from sonda.report.cost_quantities import COST_QUANTITIES
@@ -98,7 +98,7 @@ class PartRows(Sequence[Row]):
         return render([TableBlock(self.table, indent=0)], color=False)
 
     def _repr_html_(self) -> str:
-        return render_fragment([TableBlock(self.table)])
+        return render_fragment([TableBlock(self.table) if self.rows else Paragraph(self.nothing.strip("<>"))])
 
 
 class Layers(PartRows[LayerRow]):
@@ -132,9 +132,10 @@ class StepPhases(PartRows[PhaseRow]):
 
     @property
     def table(self) -> Table:
-        """All phases as a table; of a simulated machine, what their cycles were spent on."""
+        """All phases as a table; of a simulated machine, what their cycles were spent on. Raises SondaError without a
+        part."""
         if self.part is None:
-            raise ValueError("there are no phases")
+            raise SondaError("no phase was seen", "take a run with steps")
         return stack_tables(self.part)[0] if self.part.simulated is not None else phase_table(self.part)
 
     def _numbers(self) -> dict[str, list[Value]]:

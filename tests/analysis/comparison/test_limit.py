@@ -106,6 +106,10 @@ def test_one_process_tells_only_the_least_number() -> None:
             "Within the limit of 5 %: B takes 10 to 30 % less time (95 %).",
         ),
         (
+            LimitCheck(LIMIT, slowdown(-0.997, -0.998, -0.996), "within"),
+            "Within the limit of 5 %: B takes >99 % less time (95 %).",
+        ),
+        (
             LimitCheck(LIMIT, slowdown(0.02, -0.1, 12.0), "unclear"),
             "Cannot tell whether B is above the limit of 5 %: B takes 10 % less to >1,000 % more time (95 %). More "
             "than 100 processes on each side would be needed: choose a larger limit.",
@@ -119,6 +123,15 @@ def test_one_process_tells_only_the_least_number() -> None:
 )
 def test_a_limit_in_words_has_the_unit_and_the_direction_of_its_interval(check: LimitCheck, words: str) -> None:
     assert limit_words(check) == words
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(-0.998, ">99 % fewer"), (-0.16, "16 % fewer"), (0.16, "16 % more")],
+)
+def test_cycles_are_counted_and_their_limit_is_exact(share: float, words: str) -> None:
+    check = LimitCheck(LIMIT, slowdown(share, share, share), "within")
+    assert limit_words(check, exact=True) == f"Within the limit of 5 %: B takes {words} cycles (exact, simulated)."
 
 
 def test_the_document_has_the_limit_and_what_came_of_it() -> None:

@@ -74,7 +74,7 @@ def joules(value: float) -> Value:
         ),
         (
             DifferingThreads(DifferingSetting("threads", ("1", "2"))),
-            "the runs differ in threads (1, 2); give all runs of a side the same --threads",
+            "the runs differ in threads (1, 2); give all of them the same --threads",
         ),
         (
             DifferingLibrary(DifferingSetting("torch", ("none", "2.12.0"))),

@@ -58,7 +58,7 @@ class ComparedSettings(Finding):
 
 @dataclass(frozen=True)
 class DifferingThreads(Finding):
-    """The runs of a side had different numbers of threads."""
+    """The runs had different numbers of threads, and that is not what is compared."""
 
     kind: ClassVar[str] = "differing threads"
 

@@ -34,10 +34,10 @@ class LimitCheck:
     outcome: str
     """`slower` or `within`, with 95 % confidence; else `unclear`."""
     repetitions: int | None = None
-    """Of each side that would tell, four times in five; None where the outcome is clear, or so many as are asked of
-    nobody would not tell."""
+    """Of each side that would tell, four times in five. None where the outcome is clear, where more than 100 would be
+    needed, and where it is not known how they vary."""
     at_least: bool = False
-    """Whether it takes so many at the least, because a side has one repetition and does not show how they differ."""
+    """Whether more may be needed, because a side has one repetition, which does not show how they differ."""
 
     @property
     def exit_code(self) -> int:

@@ -59,13 +59,13 @@ def track_run(run: Run) -> TrackedRun:
     summary = summarise_kind(run)
     totals = {name: value for part in summary.parts for name, value in _totals(part)}
     totals |= {} if summary.training is None else dict(_training_totals(summary.training))
-    series = [one for part in summary.parts for one in _step_series(part)]
+    series = [steps for part in summary.parts for steps in _step_series(part)]
     series += [] if summary.training is None else _epoch_series(summary.training)
     text = render(explain_blocks(summary), WIDTH, color=False)
     return TrackedRun(
         run.id, summary.title, _began(run), text, _settings(run, summary),
         {name: value for name, value in totals.items() if math.isfinite(value)},
-        tuple(one for one in series if one.points),
+        tuple(known for known in series if known.points),
     )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def _(finding: ComparedSettings) -> str:
 
 @describe.register
 def _(finding: DifferingThreads) -> str:
-    return f"the runs differ in {_setting(finding.setting)}; give all runs of a side the same --threads"
+    return f"the runs differ in {_setting(finding.setting)}; give all of them the same --threads"
 
 
 @describe.register

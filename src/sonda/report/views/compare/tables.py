@@ -50,15 +50,22 @@ def change_words(ratio: Value, significant: bool, text: str) -> str:
     low, high = ratio.low, ratio.high
     if low is None or high is None:
         return f"No significant difference{f' ({ratio.reason})' if ratio.reason else ''}"
-    if not significant and low < 1 / VAST and high > VAST:
-        return f"No significant difference: B may be more than {VAST:g}x faster or slower (95 %)"
     if not significant:
-        ends = f"{factor_digits(1 / low if low > 0 else math.inf)}x faster to {factor_digits(high)}x slower"
-        return f"No significant difference: B is {ends} (95 %)"
+        return f"No significant difference: B {possible_words(low, high)} (95 %)"
     ends = factor_range(low, high)
     known = is_vague(low, high) or len(set(ends.removesuffix("x").split(" to "))) == 1
     interval = "95 %" if known else f"95 %: {ends}"
     return f"B is {text} than A ({interval})"
+
+
+def possible_words(low: float, high: float) -> str:
+    """What an interval of a ratio leaves open: `is 1.42x faster to 1.15x slower`, `is 1.02 to 1.11x slower`; of one
+    that says nothing `may be more than 10x faster or slower`."""
+    if low < 1 / VAST and high > VAST:
+        return f"may be more than {VAST:g}x faster or slower"
+    if low > 1 or high < 1:
+        return f"is {factor_range(low, high)} {'slower' if low > 1 else 'faster'}"
+    return f"is {factor_digits(1 / low if low > 0 else math.inf)}x faster to {factor_digits(high)}x slower"
 
 
 def sides_words(comparison: Comparison, names: Sequence[str] = ()) -> str:
@@ -146,16 +153,21 @@ def _takes(slowdown: Value, exact: bool) -> str:
     low, high, value = slowdown.low, slowdown.high, slowdown.value or 0.0
     if exact or low is None or high is None:
         why = EXACT if exact else slowdown.reason
-        return f"{_percent(value)} {_direction(value)} {'cycles' if exact else 'time'}{f' ({why})' if why else ''}"
+        changed = f"{'more' if value >= 0 else 'fewer'} cycles" if exact else f"{_direction(value)} time"
+        return f"{_percent(value)} {changed}{f' ({why})' if why else ''}"
     if (low < 0) == (high < 0):
-        near, far = sorted((low, high), key=abs)
-        return f"{_percent(near).removesuffix(' %')} to {_percent(far)} {_direction(far)} time (95 %)"
+        near, far = (_percent(share) for share in sorted((low, high), key=abs))
+        ends = far if near == far else f"{near.removesuffix(' %')} to {far}"
+        return f"{ends} {_direction(high)} time (95 %)"
     return f"{_percent(low)} less to {_percent(high)} more time (95 %)"
 
 
 def _percent(share: float) -> str:
-    """Without its sign; beyond ten times nobody needs the digits."""
-    return f">{100 * WIDEST:,.0f} %" if abs(share) > WIDEST else wording.percent(abs(share))
+    """Without its sign; beyond ten times nobody needs the digits, and what takes some time is not 100 % less."""
+    if abs(share) > WIDEST:
+        return f">{100 * WIDEST:,.0f} %"
+    text = wording.percent(abs(share))
+    return ">99 %" if text == "100 %" and -1 < share < 0 else text
 
 
 def _direction(share: float) -> str:
