@@ -118,7 +118,7 @@ def test_documents_pages_and_notebooks_have_it(tmp_path: Path) -> None:
     assert metrics["row_hit_share:derived"]["value"] == pytest.approx(730 / 752)
     page = page_text([summary])
     assert "DRAM written" in page
-    assert '"name":"memory"' in page  # a part of the figure's bars
+    assert "cycles in memory, simulated" in page, "a part of the figure's bars"
     assert "memory" in StepsView(summary).fragment(), "a part of the bar"
 
 
