@@ -13,10 +13,13 @@ import pytest
 
 import report_examples as examples
 from charts import across, boxes_of, heights, name_of, series_of, upright
+from places import TESTS
 from plain_runs import run_info
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
+from sonda.record.store import Store
 from sonda.report import figures
 from sonda.report.charts.chart import Area, Boxes, Shade
 from sonda.report.page import page_text, write_page
@@ -24,6 +27,15 @@ from sonda.report.section import render_section
 from sonda.report.views.compare.rooflines import RooflineTarget, rooflines, targets_panels
 from sonda.report.views.steps.layers import layer_icicle, measures_of
 from sonda.report.views.steps.tables import layer_table
+
+
+@pytest.mark.parametrize("run", ["e8be", "000f"])
+def test_a_list_of_kernels_says_what_its_shares_are_of(run: str) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    text = page_text([summarise(kept)], [kept])
+    (table,) = re.findall(r"<table class='bars'>.*?</table>", text)
+    head = "kernels and copies, % of the time of all of them, each counted for itself"
+    assert table.startswith(f"<table class='bars'><caption class='soft'>{head}</caption><tr>")
 
 
 class Elements(HTMLParser):

@@ -252,6 +252,8 @@ class Bars:
     paths: bool = True
     """Whether names lose their beginning where there is little room, as paths of modules do, or their end."""
     full: float = 0.0
+    head: str = ""
+    """What their shares are of, on a page and in a notebook."""
 
 
 @dataclass(frozen=True)

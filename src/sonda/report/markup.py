@@ -310,7 +310,8 @@ def bars_html(block: Bars) -> str:
         f"{_bar_number(bar)}<td class='word soft'>{markup(_bar_note(bar))}</td></tr>"
         for bar in bars
     )
-    return f"<table class='bars'>{rows}</table>" if rows else ""
+    head = f"<caption class='soft'>{markup(block.head)}</caption>" if block.head else ""
+    return f"<table class='bars'>{head}{rows}</table>" if rows else ""
 
 
 def _bar_number(bar: Bar) -> str:

@@ -23,7 +23,7 @@ from sonda.report.blocks import (
     stack_parts,
 )
 from sonda.report.views.counters.sensors import probed_line
-from sonda.report.views.device.kernels import kernel_bars
+from sonda.report.views.device.kernels import OF_ACTIVITIES, kernel_bars
 from sonda.report.views.simulated import choose_simulated, energy_cell, is_idle
 from sonda.report.views.steps.code import SMALLEST
 from sonda.report.views.steps.program import stage_name
@@ -109,7 +109,7 @@ def time_blocks(summary: Summary, rows: int) -> list[Block]:
     if not rows or speaks_of_program(summary.verdicts):
         return blocks
     if not layers and summary.device_work is not None:
-        return [*blocks, Bars(kernel_bars(summary.device_work, rows), paths=False)]
+        return [*blocks, Bars(kernel_bars(summary.device_work, rows), paths=False, head=OF_ACTIVITIES)]
     return [*blocks, *([Gap()] if ranks and layers else []), *([Bars(layers, full=FULL_BAR)] if layers else [])]
 
 
