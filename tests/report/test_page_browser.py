@@ -20,7 +20,7 @@ from simulated_examples import CLOCKED, nested_run
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import MODEL, Summary, Value
 from sonda.record.store import Store
-from sonda.report.page import page_text
+from sonda.report.page import page_text, write_page
 
 pytestmark = needs_browser
 __all__ = ["browser"]
@@ -87,6 +87,17 @@ def test_every_size_is_drawn_without_errors_requests_or_a_page_that_scrolls_side
         browser.screenshot(SCREENSHOTS / f"{name}-{label}.png")
     assert browser.messages == []
     assert outside(browser.requests) == []
+
+
+@pytest.mark.parametrize("run", ["e8be", "000f"])
+@pytest.mark.parametrize("width", [768, 850])
+def test_a_list_of_kernels_makes_no_page_scroll_sideways(
+    browser: Browser, tmp_path: Path, run: str, width: int
+) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    browser.open(write_page(tmp_path / "page.html", [summarise(kept)], [kept]), (width, 1000))
+    assert browser.run("document.querySelectorAll('table.bars tr').length") >= 5
+    assert browser.run("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize(("name", "least"), [("counted", 7), ("gpu", 5), ("simulated", 2)])
