@@ -100,6 +100,20 @@ def test_a_list_of_kernels_makes_no_page_scroll_sideways(
     assert browser.run("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize(("run", "words"), [("f569", "bound"), ("46fb", "kernel")])
+def test_no_words_of_a_picture_are_cut_at_its_edges(browser: Browser, tmp_path: Path, run: str, words: str) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    path = write_page(tmp_path / "page.html", [summarise(kept)], [kept])
+    for size in SIZES.values():
+        browser.open(path, size)
+        cut = browser.run(f"""{SHOWN}.flatMap((drawn) => [...drawn.querySelectorAll('text')].filter((text) => {{
+            const box = text.getBoundingClientRect(), whole = drawn.getBoundingClientRect();
+            return box.width && (box.left < whole.left - 0.5 || box.right > whole.right + 0.5);
+        }}).map((text) => text.textContent))""")
+        assert cut == [], size
+        assert words in browser.run(f"{SHOWN}.map((drawn) => drawn.textContent).join(' ')")
+
+
 @pytest.mark.parametrize(("name", "least"), [("counted", 7), ("gpu", 5), ("simulated", 2)])
 def test_behind_every_picture_there_is_a_table(
     browser: Browser, page: Callable[[str], Path], name: str, least: int
