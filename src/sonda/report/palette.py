@@ -23,6 +23,8 @@ PHASE_COLORS = {
 }  # fmt: skip
 SPARE_COLORS = (GREEN, VERMILION, YELLOW, PURPLE, ORANGE, SKY, BLUE, GREY)
 """For names that have no colour of their own, in this order."""
+RUN_COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+"""Of runs side by side, A and B before others."""
 STACK_COLORS = {
     "distribution": PURPLE, "compute": BLUE, "reduction": GREEN, "writeback": SKY, "configuration": GREY,
     "memory": ORANGE,
