@@ -352,6 +352,20 @@ def test_energy_of_an_accelerator_is_hatched_for_its_tables_are_guesses(
     assert widths[:2] == ["time", "cycles"] and "energy, a guess" in widths
 
 
+def test_paper_has_the_layers_and_no_title_that_stays_closed(browser: Browser, page: Callable[[str], Path]) -> None:
+    heights = """[...document.querySelectorAll(%r)].map((shown) => shown.getBoundingClientRect().height)"""
+    for name in ("one", "several"):
+        browser.open(page(name), wait=False)
+        assert browser.comes_true("document.readyState === 'complete'")
+        browser.media(kind="print")
+        assert browser.comes_true("document.documentElement.classList.contains('paper')")
+        reports = browser.run(heights % "details.report")
+        assert (reports == []) is (name == "one") and not any(reports), "two reports are pages of their own"
+        assert any(browser.run(heights % "details.tree table")) is (name == "one")
+        browser.media()
+        assert browser.comes_true("!document.querySelector('details.tree[open]')"), "as it was"
+
+
 def test_on_paper_nothing_is_cut(browser: Browser, page: Callable[[str], Path]) -> None:
     browser.open(page("many"), dark=True)
     browser.click("[data-flat]")

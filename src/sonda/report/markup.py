@@ -130,7 +130,7 @@ def _tree_html(tree: Tree, place: str) -> str:
             f"{inside}"
         )
     rows = plural(len(tree.table.table.rows), "row")
-    return f'{html}<details class="behind"><summary>Table of layers, {rows}</summary>{inside}</details>'
+    return f'{html}<details class="behind tree"><summary>Table of layers, {rows}</summary>{inside}</details>'
 
 
 def _width_choice(widths: Sequence[str], place: str) -> str:
