@@ -40,6 +40,18 @@ def test_a_list_of_kernels_says_what_its_shares_are_of(run: str) -> None:
     assert table.startswith(f"<table class='bars'><caption class='soft'>{head}</caption><tr>")
 
 
+@pytest.mark.parametrize(("run", "said"), [
+    ("46fb", "<th>target: tf32</th><td>matmul: no, convolution: no</td>"),
+    ("c151", "<th>workload: train</th><td>no</td>"),
+])  # fmt: skip
+def test_what_is_known_of_a_machine_is_in_words(run: str, said: str) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    text = page_text([summarise(kept)], [kept])
+    assert said in text
+    facts = re.findall(r"<th>(?:target|workload): \w+</th><td>(.*?)</td>", text)
+    assert len(facts) > 8 and not any(fact in ("", "None", "True", "False") or "{" in fact for fact in facts)
+
+
 class Elements(HTMLParser):
     """Tags, attributes and the texts of a page."""
 
