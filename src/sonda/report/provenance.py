@@ -176,11 +176,12 @@ def _in_words(value: object) -> str:
     if isinstance(value, dict):
         texts = {name: _in_words(inside) for name, inside in value.items()}
         return ", ".join(
-            f"{name} ({text})" if isinstance(value[name], dict) else f"{name}: {text}"
+            f"{name} ({text})" if isinstance(value[name], dict | list) else f"{name}: {text}"
             for name, text in texts.items() if text
         )  # fmt: skip
     if isinstance(value, list | tuple):
-        return ", ".join(filter(None, map(_in_words, value)))
+        between = "; " if any(isinstance(inside, dict | list) for inside in value) else ", "
+        return between.join(filter(None, map(_in_words, value)))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
