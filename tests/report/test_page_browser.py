@@ -20,7 +20,7 @@ from simulated_examples import CLOCKED, nested_run
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import MODEL, Summary, Value
 from sonda.record.store import Store
-from sonda.report.page import page_text
+from sonda.report.page import page_text, write_page
 
 pytestmark = needs_browser
 __all__ = ["browser"]
@@ -87,6 +87,31 @@ def test_every_size_is_drawn_without_errors_requests_or_a_page_that_scrolls_side
         browser.screenshot(SCREENSHOTS / f"{name}-{label}.png")
     assert browser.messages == []
     assert outside(browser.requests) == []
+
+
+@pytest.mark.parametrize("run", ["e8be", "000f"])
+@pytest.mark.parametrize("width", [768, 850])
+def test_a_list_of_kernels_makes_no_page_scroll_sideways(
+    browser: Browser, tmp_path: Path, run: str, width: int
+) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    browser.open(write_page(tmp_path / "page.html", [summarise(kept)], [kept]), (width, 1000))
+    assert browser.run("document.querySelectorAll('table.bars tr').length") >= 5
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("run", "words"), [("f569", "bound"), ("46fb", "kernel")])
+def test_no_words_of_a_picture_are_cut_at_its_edges(browser: Browser, tmp_path: Path, run: str, words: str) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    path = write_page(tmp_path / "page.html", [summarise(kept)], [kept])
+    for size in SIZES.values():
+        browser.open(path, size)
+        cut = browser.run(f"""{SHOWN}.flatMap((drawn) => [...drawn.querySelectorAll('text')].filter((text) => {{
+            const box = text.getBoundingClientRect(), whole = drawn.getBoundingClientRect();
+            return box.width && (box.left < whole.left - 0.5 || box.right > whole.right + 0.5);
+        }}).map((text) => text.textContent))""")
+        assert cut == [], size
+        assert words in browser.run(f"{SHOWN}.map((drawn) => drawn.textContent).join(' ')")
 
 
 @pytest.mark.parametrize(("name", "least"), [("counted", 7), ("gpu", 5), ("simulated", 2)])
@@ -325,6 +350,20 @@ def test_energy_of_an_accelerator_is_hatched_for_its_tables_are_guesses(
     assert not browser.run("document.querySelector('td[title*=\"bounds of the tables\"]:not(.estimated)')")
     widths = browser.run("[...document.querySelectorAll('[data-measures] label')].map((l) => l.textContent.trim())")
     assert widths[:2] == ["time", "cycles"] and "energy, a guess" in widths
+
+
+def test_paper_has_the_layers_and_no_title_that_stays_closed(browser: Browser, page: Callable[[str], Path]) -> None:
+    heights = """[...document.querySelectorAll(%r)].map((shown) => shown.getBoundingClientRect().height)"""
+    for name in ("one", "several"):
+        browser.open(page(name), wait=False)
+        assert browser.comes_true("document.readyState === 'complete'")
+        browser.media(kind="print")
+        assert browser.comes_true("document.documentElement.classList.contains('paper')")
+        reports = browser.run(heights % "details.report")
+        assert (reports == []) is (name == "one") and not any(reports), "two reports are pages of their own"
+        assert any(browser.run(heights % "details.tree table")) is (name == "one")
+        browser.media()
+        assert browser.comes_true("!document.querySelector('details.tree[open]')"), "as it was"
 
 
 def test_on_paper_nothing_is_cut(browser: Browser, page: Callable[[str], Path]) -> None:

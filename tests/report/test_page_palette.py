@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from sonda.report import palette
+from sonda.report.blocks import MOST_PARTS, Bar
+from sonda.report.markup import stacked_bar_html
 from sonda.report.table import BOUNDS
 
 SIGHT = {
@@ -55,6 +57,35 @@ def test_colours_of_one_figure_are_told_apart(group: str, sight: str) -> None:
     for one, other in combinations(GROUPS[group], 2):
         distance = float(np.linalg.norm(seen(one, SIGHT[sight]) - seen(other, SIGHT[sight])))
         assert distance > 4 * NOTICED, (one, other, round(distance, 1))
+
+
+BARS = {
+    "a program": ("imports", "compilation", "training", "between steps", "after the last step", palette.REST),
+    "ranks": ("forward", "backward", "communicate", "optimizer", "loss", palette.REST),
+    "a trace": ("device compute", "communication", "transfer", "compile", "kernel launch", palette.REST),
+    "cycles": ("memory", "distribution", "compute", "reduction", "writeback", palette.REST),
+    "no phase alike": ("forward", "prefill", "decode", "backward", "fused", "other"),
+}
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_no_two_parts_of_a_bar_have_one_colour(bar: str) -> None:
+    colors = palette.part_colors(BARS[bar])
+    assert len(set(colors)) == len(BARS[bar]) <= MOST_PARTS
+    assert [color for color in colors if color == palette.OUTSIDE] == [palette.OUTSIDE] * (palette.REST in BARS[bar])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_the_rest_is_told_from_every_part(sight: str) -> None:
+    for color in {*palette.SPARE_COLORS, *palette.PHASE_COLORS.values(), *palette.STACK_COLORS.values()}:
+        distance = float(np.linalg.norm(seen(color, SIGHT[sight]) - seen(palette.OUTSIDE, SIGHT[sight])))
+        assert distance > 4 * NOTICED, (color, round(distance, 1))
+
+
+def test_a_page_draws_a_bar_in_these_colours() -> None:
+    names = BARS["a program"]
+    html = stacked_bar_html("60 s", [Bar(name, 1 / 6, "17 %") for name in names])
+    assert re.findall(r"background:(#\w{6})", html) == palette.part_colors(names)
 
 
 def test_text_on_a_field_is_readable() -> None:

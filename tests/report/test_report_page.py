@@ -13,17 +13,44 @@ import pytest
 
 import report_examples as examples
 from charts import across, boxes_of, heights, name_of, series_of, upright
+from places import TESTS
 from plain_runs import run_info
+from sonda.analysis.comparison.summary import ComparedRow, PartComparison
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
+from sonda.record.store import Store
 from sonda.report import figures
 from sonda.report.charts.chart import Area, Boxes, Shade
 from sonda.report.page import page_text, write_page
 from sonda.report.section import render_section
+from sonda.report.views.compare.pairs import paired_bars
 from sonda.report.views.compare.rooflines import RooflineTarget, rooflines, targets_panels
 from sonda.report.views.steps.layers import layer_icicle, measures_of
 from sonda.report.views.steps.tables import layer_table
+
+
+@pytest.mark.parametrize("run", ["e8be", "000f"])
+def test_a_list_of_kernels_says_what_its_shares_are_of(run: str) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    text = page_text([summarise(kept)], [kept])
+    (table,) = re.findall(r"<table class='bars'>.*?</table>", text)
+    head = "kernels and copies, % of the time of all of them, each counted for itself"
+    assert table.startswith(f"<table class='bars'><caption class='soft'>{head}</caption><tr>")
+
+
+@pytest.mark.parametrize(("run", "said"), [
+    ("46fb", "<th>target: tf32</th><td>matmul: no, convolution: no</td>"),
+    ("46fb", "<th>target: devices</th><td>cuda:0 (name: NVIDIA H200, "),
+    ("c151", "<th>workload: train</th><td>no</td>"),
+])  # fmt: skip
+def test_what_is_known_of_a_machine_is_in_words(run: str, said: str) -> None:
+    kept = Store(TESTS / "corpus" / "runs").one(run)
+    text = page_text([summarise(kept)], [kept])
+    assert said in text
+    facts = re.findall(r"<th>(?:target|workload): \w+</th><td>(.*?)</td>", text)
+    assert len(facts) > 8 and not any(fact in ("", "None", "True", "False") or "{" in fact for fact in facts)
 
 
 class Elements(HTMLParser):
@@ -301,6 +328,19 @@ def test_several_targets_share_one_roofline() -> None:
     # Colours join marks and ceilings of a target, shapes tell targets apart without them.
     assert roofs[0].color == roofs[1].color == one.color != two.color
     assert one.symbols != two.symbols
+
+
+def test_both_sides_of_a_comparison_keep_their_colours() -> None:
+    """Of two runs each: the second of A looks like the first, and B has the colour of its bars."""
+    row = examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)
+    figure = rooflines([RooflineTarget(f"run {at}", [row], (), side) for at, side in enumerate((0, 0, 1, 1))])
+    colors = [series.color for series in series_of(figure) if series.symbols]
+    step = Value(1e6, "ns", "measured")
+    same = ComparedRow("step", "", step, step, Value(1.0, "1", "derived"), False, "not significant")
+    bars = paired_bars(PartComparison("train", same, (), (), (), ()))
+    assert bars is not None
+    a, b = (boxes.color for boxes in boxes_of(bars).values())
+    assert colors == [a, a, b, b] and a != b
 
 
 def test_ceilings_of_one_machine_are_drawn_once() -> None:

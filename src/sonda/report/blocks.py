@@ -35,6 +35,7 @@ from sonda.analysis import wording
 from sonda.analysis.findings import Finding
 from sonda.report.charts.chart import Chart
 from sonda.report.charts.icicle import Icicle
+from sonda.report.palette import REST
 from sonda.report.table import Table
 from sonda.report.words import brief_doubts, describe
 
@@ -251,6 +252,8 @@ class Bars:
     paths: bool = True
     """Whether names lose their beginning where there is little room, as paths of modules do, or their end."""
     full: float = 0.0
+    head: str = ""
+    """What their shares are of, on a page and in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +317,7 @@ def stack_parts(whole: str, parts: Iterable[tuple[str, float]]) -> StackedBar:
         small = set()
     kept = [(name, share) for name, share in named if name not in small]
     rest = sum(share for name, share in named if name in small)
-    shown = [*kept, *([("the rest", rest)] if small else [])]
+    shown = [*kept, *([(REST, rest)] if small else [])]
     return StackedBar(whole, [Bar(name, share, wording.percent(share)) for name, share in shown])
 
 

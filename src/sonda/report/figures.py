@@ -24,7 +24,7 @@ from sonda.report.charts.chart import (
     stacked_columns,
 )
 from sonda.report.cost_quantities import shown_in
-from sonda.report.palette import BOUND_COLORS, PHASE_COLORS, SPARE_COLORS, STACK_COLORS, SYMBOLS
+from sonda.report.palette import BOUND_COLORS, STACK_COLORS, SYMBOLS, part_colors
 from sonda.report.views.steps.tables import layer_hint, layer_name
 
 MOST_STACKS = 40
@@ -50,8 +50,8 @@ def phases_over_steps(part: PartSummary) -> Chart | None:
     scale = quantities.common_scale([highest_step(part)], "ns")
     stretches = group_steps(count, group)
     columns = [
-        (name, phase_color(name, index), means([value / scale.factor for value in values], group))
-        for index, (name, values) in enumerate(part.phase_steps.items())
+        (name, color, means([value / scale.factor for value in values], group))
+        for color, (name, values) in zip(part_colors(part.phase_steps), part.phase_steps.items(), strict=True)
     ]
     edges = [(first - COLUMN, last + COLUMN) for first, last in stretches]
     shades = [Shade(first + 0.5, last + 1.5, "" if number else "warm-up")
@@ -175,10 +175,10 @@ def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool 
         (sum(value.value or 0.0 for value in known.values()) for known in times), "cycle" if cycles else "ns"
     )
     stacked = []
-    for index, phase in enumerate(phases):
+    for phase, color in zip(phases, part_colors(phases), strict=True):
         values = [known.get(phase) for known in times]
         stacked.append(BarPart(
-            phase, phase_color(phase, index),
+            phase, color,
             [value.value / scale.factor if value and value.value is not None else None for value in values],
             [f"{name}\n{phase}: {quantities.provenance(value)}" for name, value in zip(names, values, strict=True)],
         ))  # fmt: skip
@@ -216,11 +216,6 @@ def cycle_stacks(rows: Sequence[LayerRow]) -> Chart | None:
                  for name, value in zip(names, values, strict=True)]  # fmt: skip
         parts.append(BarPart(part, STACK_COLORS[part], [value / scale.factor for value in values], hints))
     return stacked_bars(names, parts, Axis(f"cycles per step, {scale.unit}s"), row=24)
-
-
-def phase_color(name: str, index: int) -> str:
-    """The colour of a phase, the same in every figure."""
-    return PHASE_COLORS.get(name, SPARE_COLORS[index % len(SPARE_COLORS)])
 
 
 def layer_words(row: LayerRow) -> str:

@@ -36,7 +36,7 @@ from sonda.report.charts.hints import Hints
 from sonda.report.charts.icicle import icicle_html
 from sonda.report.charts.svg import NARROW, WIDE, draw
 from sonda.report.labels import markup, script_data
-from sonda.report.palette import BLUE, PHASE_COLORS, SKY, SPARE_COLORS, STACK_COLORS
+from sonda.report.palette import BLUE, SKY, part_colors
 from sonda.report.rows import cell_classes, copied_name, has_units, pack_rows
 from sonda.report.table import Cell, Column, Table
 
@@ -130,7 +130,7 @@ def _tree_html(tree: Tree, place: str) -> str:
             f"{inside}"
         )
     rows = plural(len(tree.table.table.rows), "row")
-    return f'{html}<details class="behind"><summary>Table of layers, {rows}</summary>{inside}</details>'
+    return f'{html}<details class="behind tree"><summary>Table of layers, {rows}</summary>{inside}</details>'
 
 
 def _width_choice(widths: Sequence[str], place: str) -> str:
@@ -283,7 +283,7 @@ def table_behind_html(table: Table | None) -> str:
 def stacked_bar_html(whole: str, bars: Sequence[Bar]) -> str:
     """A bar that is made of these, below what it is of, and what its colours stand for."""
     total = sum(bar.share for bar in bars) or 1.0
-    colors = [color_of(bar.name, place) for place, bar in enumerate(bars)]
+    colors = part_colors(bar.name for bar in bars)
     parts = "".join(
         f"<span style='flex:{100 * bar.share / total:.3g};background:{color}' "
         f"title='{markup(bar.name)} {markup(bar.text)}'></span>"
@@ -310,7 +310,8 @@ def bars_html(block: Bars) -> str:
         f"{_bar_number(bar)}<td class='word soft'>{markup(_bar_note(bar))}</td></tr>"
         for bar in bars
     )
-    return f"<table class='bars'>{rows}</table>" if rows else ""
+    head = f"<caption class='soft'>{markup(block.head)}</caption>" if block.head else ""
+    return f"<table class='bars'>{head}{rows}</table>" if rows else ""
 
 
 def _bar_number(bar: Bar) -> str:
@@ -331,9 +332,3 @@ def _bar_html(bar: Bar, longest: float) -> str:
     if bar.least is not None and bar.share:
         inside = f"<div style='width:{100 * min(1.0, bar.least / bar.share):.3g}%;height:1em;background:{BLUE}'></div>"
     return f"<div style='width:{100 * bar.share / longest:.3g}%;height:1em;background:{SKY}'>{inside}</div>"
-
-
-def color_of(name: str, place: int) -> str:
-    """The colour of a part of a bar: its own, or one by its place."""
-    own = PHASE_COLORS.get(name) or STACK_COLORS.get(name)
-    return own or SPARE_COLORS[place % len(SPARE_COLORS)]

@@ -20,7 +20,7 @@ from sonda.report.output import whole_file
 from sonda.report.provenance import SOURCE
 from sonda.report.section import Section, render_section, section_of
 from sonda.report.views.compare.rooflines import targets_panels
-from sonda.report.views.compare.section import comparison_panels, side_by_side_panels
+from sonda.report.views.compare.section import comparison_panels, comparison_title, side_by_side_panels
 from sonda.report.views.kinds import view_of
 from sonda.report.views.steps.tables import column_names
 from sonda.report.views.steps.view import StepsView
@@ -68,8 +68,11 @@ def page_text(
     sides = names if asked and len(set(asked)) == len(asked) else asked
     groups = list(sides) if len(set(sides)) > 1 else [""] * len(summaries)
     sections: list[Section] = []
+    title = summaries[0].title if summaries else "Sonda"
     if comparison is not None:
-        blocks = comparison_panels(comparison, list(dict.fromkeys(sides)))
+        both = list(dict.fromkeys(sides))
+        title = comparison_title(comparison, [summary.title for summary in summaries], both)
+        blocks = comparison_panels(comparison, both, title)
         sections.append(render_section("Comparison", "comparison", blocks))
     kept: Sequence[Run | None] = runs or [None] * len(summaries)
     # An exploration has no step that could stand beside those of runs.
@@ -82,14 +85,15 @@ def page_text(
         grouped = together if len(set(together)) > 1 else ()
         blocks = side_by_side_panels(beside, called, judged, comparison, grouped)
         sections.append(render_section("Side by side", "together", blocks, alone=comparison is None))
-        shared = targets_panels(beside, called)
+        of_side = [summary.run in comparison.b for summary in beside] if comparison is not None else []
+        shared = targets_panels(beside, called, of_side)
         sections += [render_section("Rooflines", "targets", shared)] if shared else []
     for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
         alone = len(sections) == 0 and len(summaries) == 1
         # Without what `run.json` knows it is a run of steps.
         view = view_of(run, summary, name) if run is not None else StepsView(summary, name=name)
         sections.append(replace(section_of(view, index, alone), folded=len(summaries) > 1))
-    return frame_page(summaries[0].title if summaries else "Sonda", sections)
+    return frame_page(title, sections)
 
 
 def frame_page(title: str, sections: Sequence[Section]) -> str:

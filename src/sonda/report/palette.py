@@ -6,6 +6,8 @@ Okabe M., Ito K.: Color Universal Design, 2008 (jfly.uni-koeln.de/color), as rep
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 BLUE, ORANGE, VERMILION, GREEN = "#0072b2", "#e69f00", "#d55e00", "#009e73"
 SKY, PURPLE, YELLOW, GREY = "#56b4e9", "#cc79a7", "#f0e442", "#666d75"
 """Grey is ours, for what has no name: a lighter one looks like purple to readers without green cones."""
@@ -19,8 +21,10 @@ PHASE_COLORS = {
     "data": PURPLE, "transfer": YELLOW, "forward": SKY, "prefill": SKY, "decode": BLUE, "loss": GREEN, "backward": BLUE,
     "optimizer": ORANGE, "fused": BLUE, "communicate": VERMILION, "other": GREY,
 }  # fmt: skip
-SPARE_COLORS = (GREEN, VERMILION, YELLOW, PURPLE)
-"""For names that have no colour of their own."""
+SPARE_COLORS = (GREEN, VERMILION, YELLOW, PURPLE, ORANGE, SKY, BLUE, GREY)
+"""For names that have no colour of their own, in this order."""
+RUN_COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+"""Of runs side by side, A and B before others."""
 STACK_COLORS = {
     "distribution": PURPLE, "compute": BLUE, "reduction": GREEN, "writeback": SKY, "configuration": GREY,
     "memory": ORANGE,
@@ -43,8 +47,25 @@ others, PLOS ONE 13, 2018)."""
 TIME = ("#f4efe4", "#f3cf8a", "#e69f00", "#d55e00", "#8f2d00")
 """Time of fields of a tree, from none to most."""
 OUTSIDE = "#c9cdd2"
-"""What is in no layer."""
+"""What is in no layer, and the rest of a bar."""
+REST = "the rest"
+"""What the small parts of a bar are called together."""
 DARK_INK, LIGHT_INK = "#101418", "#ffffff"
+
+
+def part_colors(names: Iterable[str]) -> list[str]:
+    """The colours of the parts of one bar: a part's own, else one that no other part has, as far as there are any."""
+    parts = list(dict.fromkeys(names))
+    known = PHASE_COLORS | STACK_COLORS | {REST: OUTSIDE}
+    own: dict[str, str] = {}
+    for name in parts:
+        if name in known and known[name] not in own.values():
+            own[name] = known[name]
+    left = [color for color in SPARE_COLORS if color not in own.values()]
+    others = [name for name in parts if name not in own]
+    spare = left or SPARE_COLORS
+    own |= {name: spare[at % len(spare)] for at, name in enumerate(others)}
+    return [own[name] for name in parts]
 
 
 def ink_on(color: str) -> str:

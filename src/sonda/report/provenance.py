@@ -157,8 +157,9 @@ def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
             facts.append((f"ceiling: {name.replace('_', ' ')}", shown))
     if info is not None:
         facts += [(f"version: {name}", version) for name, version in info.versions.items()]
-        facts += [(f"target: {name}", str(value)) for name, value in info.target.plain().items() if name not in COUNTED]
-        facts += [(f"workload: {name}", str(value)) for name, value in info.workload.plain().items()]
+        targets = {name: value for name, value in info.target.plain().items() if name not in COUNTED}
+        for about, known in (("target", targets), ("workload", info.workload.plain())):
+            facts += [(f"{about}: {name}", text) for name, value in known.items() if (text := _in_words(value))]
         facts += [_overhead_fact(name, value) for name, value in info.overhead.items()]
         facts.append(("created", info.created))
     blocks: list[Block] = [Items(in_words(summary.notes), tone="")] if summary.notes else []
@@ -168,6 +169,22 @@ def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
     if working:
         blocks.append(Paragraph(f"Probes that worked: {', '.join(working)}", "small"))
     return [Panel("Where the numbers come from", blocks)] if blocks else []
+
+
+def _in_words(value: object) -> str:
+    """A plain value as a reader writes it: `matmul: no, convolution: no` for a mapping; '' for an empty one."""
+    if isinstance(value, dict):
+        texts = {name: _in_words(inside) for name, inside in value.items()}
+        return ", ".join(
+            f"{name} ({text})" if isinstance(value[name], dict | list) else f"{name}: {text}"
+            for name, text in texts.items() if text
+        )  # fmt: skip
+    if isinstance(value, list | tuple):
+        between = "; " if any(isinstance(inside, dict | list) for inside in value) else ", "
+        return between.join(filter(None, map(_in_words, value)))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def _overhead_fact(name: str, value: float) -> tuple[str, str]:

@@ -119,6 +119,21 @@ def test_a_strip_covers_all_plots_and_a_guide_only_its_own() -> None:
     assert bottom - top == pytest.approx(100, abs=0.2) and float(strip.attrib["height"]) > 200
 
 
+def test_names_beside_bars_and_words_at_a_line_are_inside_of_the_picture() -> None:
+    """An m of DejaVu Sans, the widest font of common systems, is 0.974 em; `bound` is 3.15 em."""
+    name = "m" * 20
+    root = drawn(stacked_bars([name, "b"], PARTS[:1], Axis("ms", ends=(0, 4))))
+    (label,) = (text for text in root.iter(f"{SVG}text") if text.text == name)
+    assert float(label.attrib["x"]) >= 20 * 0.974 * 12
+    for width in (WIDE, NARROW):
+        for side, place, before in (("right", 4.0, 0.0), ("left", 0.0, 1.0), ("middle", 4.0, 0.5)):
+            field = Plot(Axis("queries"), (Guide(place, "bound", side=side),))
+            root = drawn(Chart(Axis("ms", ends=(0, 4)), (field,), 100), width)
+            (word,) = (text for text in root.iter(f"{SVG}text") if text.text == "bound")
+            left = float(word.attrib["x"]) - before * 3.15 * 12
+            assert left >= 0 and left + 3.15 * 12 <= width, (width, side)
+
+
 def test_names_from_outside_are_text() -> None:
     evil = "</svg><script>alert(1)</script>"
     root = drawn(stacked_bars([evil], [BarPart(evil, "#000000", [1.0], [evil])], Axis(evil)))

@@ -12,6 +12,9 @@ from sonda.analysis.findings import Remark
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.trials import TrialsSummary, TriedRemedy
 from sonda.report.blocks import Detail
+from sonda.report.page import page_text
+from sonda.report.screen import render
+from sonda.report.views.compare.screen import side_by_side_glance
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import brief_doubts, describe
 
@@ -71,6 +74,13 @@ def test_doubts_are_brief_and_those_of_the_first_part_come_first() -> None:
         "the step is known only to ±31 %", "other programs used 1.3 of 2 CPUs while this one wanted 2",
         "validation: only 1 step, 20 would do",
     ]  # fmt: skip
+
+
+def test_a_page_and_a_comparison_name_the_part_of_a_doubt_that_is_not_of_the_first() -> None:
+    summary = replace(examples.training(), warnings=(FewSteps("validate", 1, 20, False),))
+    assert "validation: only 1 step, 20 would do" in page_text([summary])
+    beside = render(side_by_side_glance([summary, examples.training()], ["a", "b"]), 120, False)
+    assert "a: validation: only 1 step, 20 would do" in beside
 
 
 def test_how_a_program_ended_is_said_once() -> None:

@@ -170,6 +170,8 @@ def test_two_runs_are_called_alike_all_over_a_page(runs: list[Run]) -> None:
     two = runs[::2]
     summaries = [replace(summarise(run), target=target_of({"spec": spec})) for run, spec in zip(two, "xy", strict=True)]
     text = page_text(summaries, two, compare(two[:1], two[1:]), ["main", "head"])
+    named = f"{summaries[0].title}: A x against B y"
+    assert f"<title>{named} · Sonda</title>" in text and f"<h1>{named}</h1>" in text
     assert "A: x (a1) · B: y (c3)" in text and "Against x per step: y is 2.00x slower." in text
 
 
@@ -183,7 +185,7 @@ def test_the_command_compares_runs_by_the_names_they_were_asked_for(tmp_path: Pa
     done = run_command(tmp_path, "report", "main", "head", "-o", "page.html")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<h1>Comparison</h1>" in text and "B is 2.00x slower than A" in text
+    assert ": A main against B head</h1>" in text and "B is 2.00x slower than A" in text
     assert re.findall(r'<th scope="col"[^>]*>((?:main|head) \d)(?: \(fastest\))?</th>', text) == [
         "main 1",
         "main 2",

@@ -371,11 +371,13 @@ const sonda = { tables: new Map(), paper: [] };
     const root = document.documentElement.classList;
     if (root.contains("paper") === on) return;
     root.toggle("paper", on);
-    // Paper shows what readers open; what stands behind pictures stays there.
-    for (const panel of document.querySelectorAll("details.panel")) {
+    // Paper shows what readers open; what stands behind pictures stays there, but for layers: a tree has few names.
+    for (const panel of document.querySelectorAll("details:is(.panel, .tree)")) {
       if (on && !panel.open) panel.dataset.closed = "";
       if (on || panel.dataset.closed !== undefined) panel.open = on;
       if (!on) delete panel.dataset.closed;
+      // What opens here has no time to be made when it is opened.
+      if (on) for (const table of panel.querySelectorAll(".scroll > table")) if (table.tHead) start(table);
     }
     for (const change of sonda.paper) change(on);
   }

@@ -22,6 +22,13 @@ WIDE, NARROW = 940, 360
 """px of width, of a page on a screen and on a phone."""
 LETTER, LINE = 7.0, 19
 """Width of a letter and height of a line, px."""
+REACHES = {
+    **dict.fromkeys("mwMW@%…", 12.0),
+    **dict.fromkeys("<>=+~#&", 10.1),
+    **dict.fromkeys("ijl.,:;'|! ()[]-ftr/", 5.0),
+}
+CAPITAL, SMALL = 9.5, 7.7
+"""px of letters at most: those of DejaVu Sans, which is as wide as a system's font may be."""
 NAMES = 34
 """Letters of a name that there is room for beside a picture."""
 MOST_SHIFTS = 5
@@ -58,6 +65,19 @@ def _cut(text: str, most: int) -> str:
 
 def _wide(text: str) -> float:
     return LETTER * len(text)
+
+
+def _reach(text: str) -> float:
+    """px that a text takes at most: at an edge it must not be cut."""
+    return sum(REACHES.get(letter, CAPITAL if letter.isupper() or ord(letter) > 0x2FF else SMALL) for letter in text)
+
+
+def _fit(text: str, room: float) -> str:
+    """As much of a text as there is certainly room for."""
+    most = len(text)
+    while most > 1 and _reach(_cut(text, most)) > room:
+        most -= 1
+    return _cut(text, most)
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,7 @@ class _Sheet:
             longest = max(len(name) for names in named for name in names)
             # On a phone long names stand above their rows.
             self.above = self.narrow and longest > 12
-            left = 6.0 if self.above else 10 + _wide("n" * min(longest, NAMES))
+            left = 6.0 if self.above else 10 + max(_reach(_cut(name, NAMES)) for names in named for name in names)
         else:
             self.above = False
             texts = [text for field in self.chart.fields for _, text in self._upright_ticks(field)]
@@ -200,7 +220,7 @@ class _Sheet:
             for at, name in enumerate(field.y.names):
                 if self.above:
                     y = top + at * (bottom - top) / len(field.y.names) + 12
-                    yield self._text(4, y, _cut(name, int(self.width / LETTER)), "start")
+                    yield self._text(4, y, _fit(name, self.width - 6), "start")
                 else:
                     yield self._text(self.left - 6, self.y(at, field, top, bottom) + 4, _cut(name, NAMES), "end")
         else:
@@ -237,7 +257,10 @@ class _Sheet:
                 x = self.x(at)
                 ink = f'stroke="{color}"' if color else f'class="line" stroke="{GREY}"'
                 away, anchor = {"left": (-4, "end"), "right": (4, "start"), "middle": (0, "middle")}[side]
-                word = [self._text(x + away, top - 4, text, anchor)] if text else []
+                reach = _reach(text)
+                before = {"left": reach, "right": 0.0, "middle": reach / 2}[side]
+                inside = min(max(x + away, before + 2), self.width - 2 - reach + before)
+                word = [self._text(inside, top - 4, text, anchor)] if text else []
                 dash = f' stroke-dasharray="{DASHES[line]}"' if line in DASHES else ""
                 return [f'<path d="M{px(x)} {px(top)}V{px(bottom)}" {ink} stroke-width="1.4"{dash}/>', *word]
             case Shade(first, last, text):

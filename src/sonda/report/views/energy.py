@@ -34,8 +34,8 @@ from sonda.report.blocks import (
     paragraphs,
 )
 from sonda.report.charts.chart import Axis, BarPart, Chart, Mark, Plot, Points, Strip, grouped_bars, stacked_columns
-from sonda.report.figures import MOST_STEPS, phase_color
-from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from sonda.report.figures import MOST_STEPS
+from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, part_colors
 from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import Document, value_document
@@ -300,8 +300,10 @@ def _thinned(readings: Sequence[tuple[float, float]]) -> tuple[tuple[float, floa
 
 def _phases(below: Beneath) -> tuple[Mark, ...]:
     edges = [(start, start + below.length) for start in below.starts]
-    columns = [(name, phase_color(name, index), [100 * share for share in shares])
-               for index, (name, shares) in enumerate(below.shares.items())]  # fmt: skip
+    columns = [
+        (name, color, [100 * share for share in shares])
+        for color, (name, shares) in zip(part_colors(below.shares), below.shares.items(), strict=True)
+    ]
     return stacked_columns(edges, columns)
 
 

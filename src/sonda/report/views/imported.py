@@ -41,6 +41,7 @@ from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 from sonda.report.values import Document, value_document
 from sonda.report.views.device.kernels import (
+    OF_ACTIVITIES,
     PATH_PARTS,
     counters_table,
     device_work_fields,
@@ -271,6 +272,7 @@ def _time_bar(found: TraceSummary) -> list[Block]:
 
 
 def _longest(found: TraceSummary, rows: int) -> list[Block]:
+    head = ""
     if found.job is not None:
         ranks = sorted(found.job.ranks, key=lambda rank: (rank.wait, -rank.compute, rank.rank))[:rows]
         most = max((rank.compute for rank in ranks), default=0.0) or 1.0
@@ -280,8 +282,9 @@ def _longest(found: TraceSummary, rows: int) -> list[Block]:
             for rank in ranks
         ]  # fmt: skip
     elif found.work.kernels:
-        bars = kernel_bars(found.work, rows)
+        bars, head = kernel_bars(found.work, rows), OF_ACTIVITIES
     elif found.profile is not None and found.profile.operations:
+        head = "operations, % of the time of all of them"
         total = sum(operation.own for operation in found.profile.operations) or 1
         bars = [
             Bar(operation.name, operation.own / total, quantities.amount(operation.own, "ns"),
@@ -292,7 +295,7 @@ def _longest(found: TraceSummary, rows: int) -> list[Block]:
         counts = [f"{name.replace('_', ' ')} {quantities.amount(value.value, value.unit)}"
                   for name, value in found.work.counters[:rows]]  # fmt: skip
         return [Items(counts)] if counts else []
-    return [Bars(bars, paths=False)]
+    return [Bars(bars, paths=False, head=head)]
 
 
 def _profile(trace: TraceSummary, rows: int) -> list[Table]:

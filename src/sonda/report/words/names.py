@@ -8,6 +8,7 @@ from itertools import groupby
 
 from sonda.analysis.findings import Finding
 from sonda.analysis.layer_families import FAMILIES, family_of
+from sonda.analysis.summary import Summary
 from sonda.analysis.wording import join
 
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "pytensor": "PyTensor"}
@@ -76,6 +77,11 @@ INFERENCE = "inference"
 def name_part(name: str, seen: Sequence[str] = ()) -> str:
     """`training`, `validation`; where nothing but a test was `seen`, it is inference."""
     return INFERENCE if list(seen) == ["test"] else PARTS.get(name, name)
+
+
+def first_part(summary: Summary) -> str:
+    """The part that a first screen is about; '' where there is none."""
+    return summary.parts[0].name if summary.parts else ""
 
 
 def call_inference(findings: Iterable[Finding], seen: Sequence[str]) -> tuple[Finding, ...]:

@@ -6,7 +6,7 @@ from sonda.analysis.comparison.summary import ComparedRow, PartComparison
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.charts.chart import Axis, BarPart, Chart, Place, grouped_bars
-from sonda.report.palette import BLUE, ORANGE
+from sonda.report.palette import RUN_COLORS
 from sonda.report.table import Table
 from sonda.report.views.compare.tables import changed_layers, rows_table
 from sonda.report.words.names import layer_label
@@ -38,7 +38,7 @@ def paired_bars(part: PartComparison, sides: tuple[str, str] = ("A", "B")) -> Ch
             intervals=[_interval(value, scale.factor) for value in values],
         )
         for side, color, values in (
-            (sides[0], BLUE, [row.a for row in rows]), (sides[1], ORANGE, [row.b for row in rows]),
+            (sides[0], RUN_COLORS[0], [row.a for row in rows]), (sides[1], RUN_COLORS[1], [row.b for row in rows]),
         )
     ]  # fmt: skip
     title = f"{scale.unit}s per step" if unit == "cycle" else f"median time per step, {scale.unit}"

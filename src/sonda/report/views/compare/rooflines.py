@@ -9,10 +9,9 @@ from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.report.blocks import Block, FigureBlock, Panel
 from sonda.report.charts.chart import Chart, Points
 from sonda.report.figures import ceiling_lines, largest_of, layer_marks, roofline_chart, roofline_rows
-from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from sonda.report.palette import RUN_COLORS
 from sonda.report.views.steps.figure_data import roofline_table
 
-COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
 MOST_POINTS = 300
 """Points that are drawn of one target."""
@@ -30,17 +29,19 @@ class RooflineTarget:
     name: str
     rows: Sequence[LayerRow]
     lines: Sequence[tuple[str, Value]]
+    side: int | None = None
+    """Its side of a comparison, 0 or 1: runs of one side have its colour. None: it is one of several."""
 
 
-def targets_panels(summaries: Sequence[Summary], names: Sequence[str]) -> list[Block]:
+def targets_panels(summaries: Sequence[Summary], names: Sequence[str], sides: Sequence[int] = ()) -> list[Block]:
     """All targets in one roofline; none where fewer than two have layers with FLOPs, bytes and time."""
     from sonda.analysis.roofline import lines
 
     targets, without = [], []
-    for summary, name in zip(summaries, names, strict=True):
+    for summary, name, side in zip(summaries, names, sides or (None,) * len(names), strict=True):
         rows = roofline_rows(summary.parts[0].layers) if summary.parts else []
         if rows:
-            targets.append(RooflineTarget(name, rows, lines(summary.ceilings)))
+            targets.append(RooflineTarget(name, rows, lines(summary.ceilings), side))
         else:
             without.append(f"{name} is not in it: {_why_not(summary)}.")
     if len(targets) < 2:
@@ -86,16 +87,21 @@ def rooflines(targets: Sequence[RooflineTarget]) -> Chart:
     groups = _alike(targets)
     for index, (lines, places) in enumerate(groups.items()):
         whose = f"{', '.join(targets[place].name for place in places)}: " if len(groups) > 1 else ""
-        color = COLORS[places[0] % len(COLORS)] if len(places) == 1 else ""
+        color = _color(targets, places[0]) if len(places) == 1 else ""
         for line in ceiling_lines(lines, min(across), max(across)):
             named = _labelled(line, whose, index, len(groups)) if whose else line
             marks.append(replace(named, color=color, hints=tuple(f"{whose}{hint}" for hint in named.hints)))
     for index, target in enumerate(targets):
         rows = target.rows[:MOST_POINTS]
         longest = max(row.cost.time.value or 0.0 for row in rows) or 1.0
-        color, symbol = COLORS[index % len(COLORS)], SYMBOLS[index % len(SYMBOLS)]
+        color, symbol = _color(targets, index), SYMBOLS[index % len(SYMBOLS)]
         marks.append(layer_marks(target.name, color, symbol, rows, longest, f"{target.name}\n"))
     return roofline_chart(marks, "intensity, FLOP per byte (nominal)", 400)
+
+
+def _color(targets: Sequence[RooflineTarget], place: int) -> str:
+    side = targets[place].side
+    return RUN_COLORS[(place if side is None else side) % len(RUN_COLORS)]
 
 
 def _labelled(line: Points, whose: str, index: int, count: int) -> Points:

@@ -37,6 +37,7 @@ from sonda.report.views.simulated import layers_side_by_side
 from sonda.report.views.steps.tables import column_names, side_by_side_table, step_bars
 from sonda.report.views.steps.training import trainings_table
 from sonda.report.words import brief_doubts, describe, in_words
+from sonda.report.words.names import first_part
 
 FEW_RUNS = 3
 """Runs side by side whose verdicts are said in full."""
@@ -55,7 +56,9 @@ def side_by_side_glance(
     blocks += [Paragraph(text) if len(shown) <= FEW_RUNS else OneLine([text]) for text in found]
     bars = step_bars(heads, summaries)
     blocks += [Gap(), Bars(bars)] if bars else []
-    texts = [f"{head}: {text}" for head, summary in shown for text in brief_doubts(summary.warnings)]
+    texts = [
+        f"{head}: {text}" for head, summary in shown for text in brief_doubts(summary.warnings, first_part(summary))
+    ]
     blocks += [Gap(), *([OneLine(texts, "warning")] if texts else [])]
     names = " ".join(saved)
     where = (

@@ -16,6 +16,7 @@ from sonda.report.views.compare.baseline import BaselineComparison
 from sonda.report.views.compare.pairs import paired_bars, pairs_table
 from sonda.report.views.compare.tables import (
     layers_table,
+    listed,
     one_sided_phrases,
     sides_words,
     step_and_phases_table,
@@ -101,11 +102,18 @@ def _compare_with_first(together: Sequence[Group], runs: Sequence[Run | None]) -
     return compared
 
 
-def comparison_panels(comparison: Comparison, names: Sequence[str] = ()) -> list[Block]:
+def comparison_title(comparison: Comparison, titles: Sequence[str], names: Sequence[str] = ()) -> str:
+    """`MLP: A 8667 against B 7a7e`: what ran, by the `titles` of the runs, and what its sides are called."""
+    a, b = names if len(names) == 2 else (listed(comparison.a), listed(comparison.b))
+    what = " and ".join(dict.fromkeys(titles))
+    return f"{what}: A {a} against B {b}"
+
+
+def comparison_panels(comparison: Comparison, names: Sequence[str] = (), title: str = "Comparison") -> list[Block]:
     """B against A, called by these `names`: the sentence, then step, phases and layers of every part."""
     verdict = Paragraph(verdict_words(comparison), "first")
     blocks: list[Block] = [
-        Heading("Comparison", sides_words(comparison, names)),
+        Heading(title, sides_words(comparison, names)),
         VerdictBlock(
             [
                 verdict,

@@ -72,7 +72,7 @@ def sides_words(comparison: Comparison, names: Sequence[str] = ()) -> str:
     """Which runs are A and which are B, with the names of both sides where they have two."""
     a, b = (f"{name} (" for name in names) if len(names) == 2 else ("", "")
     end = ")" if a else ""
-    return f"A: {a}{_listed(comparison.a)}{end} · B: {b}{_listed(comparison.b)}{end}"
+    return f"A: {a}{listed(comparison.a)}{end} · B: {b}{listed(comparison.b)}{end}"
 
 
 def step_and_phases_table(part: PartComparison) -> Table:
@@ -244,7 +244,8 @@ def _times(ratio: float) -> str:
     return quantities.fixed(ratio, 3) if ratio <= 1000 else ">1,000"
 
 
-def _listed(runs: Sequence[str]) -> str:
+def listed(runs: Sequence[str]) -> str:
+    """The first runs of a side, and how many more there are."""
     return ", ".join(runs[:3]) + (f" and {len(runs) - 3:,} more" if len(runs) > 3 else "")
 
 

@@ -22,6 +22,8 @@ LONGEST_NAME = 60
 """Characters of a kernel's name on a screen; a page has all of them in the hint."""
 SAID_BY_ALL = re.compile(r"^void |\bat::native::|\(anonymous namespace\)::|\bat::cuda::detail::")
 """Parts of the names of PyTorch's kernels that tell none from another; long names are shown without them."""
+OF_ACTIVITIES = "kernels and copies, % of the time of all of them, each counted for itself"
+"""What the shares of `kernel_bars` are of: those of a bar above them are of something else."""
 COUNTS = {"flops:counted": 5, "dram_read_bytes:counted": 4, "dram_write_bytes:counted": 4, "l2_bytes:counted": 2,
           "bytes:counted": 3}  # fmt: skip
 """Metrics of kernels that have a column of their own, per launch, and how long it is kept in a narrow window."""

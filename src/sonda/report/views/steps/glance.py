@@ -23,7 +23,7 @@ from sonda.report.blocks import (
     stack_parts,
 )
 from sonda.report.views.counters.sensors import probed_line
-from sonda.report.views.device.kernels import kernel_bars
+from sonda.report.views.device.kernels import OF_ACTIVITIES, kernel_bars
 from sonda.report.views.simulated import choose_simulated, energy_cell, is_idle
 from sonda.report.views.steps.code import SMALLEST
 from sonda.report.views.steps.program import stage_name
@@ -32,7 +32,7 @@ from sonda.report.views.steps.training import short_sentence
 from sonda.report.views.steps.tries import apply_sentences, name_remedy
 from sonda.report.views.steps.verdict import advice
 from sonda.report.words import brief_doubts, describe, verdict_sentences
-from sonda.report.words.names import name_part, short_expression
+from sonda.report.words.names import first_part, name_part, short_expression
 
 MOST_VERDICTS, MOST_ADVICE, MOST_RANKS = 1, 3, 4
 FULL_BAR = 0.2
@@ -71,7 +71,7 @@ def found_blocks(summary: Summary) -> list[Block]:
 
 def doubt_line(summary: Summary) -> list[Block]:
     """All warnings in one line, and that energy was asked for and not read."""
-    doubts = brief_doubts([*_endings(summary), *summary.warnings], summary.parts[0].name if summary.parts else "")
+    doubts = brief_doubts([*_endings(summary), *summary.warnings], first_part(summary))
     if summary.energy is not None and isinstance(summary.energy.finding, NoEnergy):
         doubts.append("no energy was read: sonda doctor says why")
     return [Gap(), *([OneLine(doubts, "warning")] if doubts else [])]
@@ -109,7 +109,7 @@ def time_blocks(summary: Summary, rows: int) -> list[Block]:
     if not rows or speaks_of_program(summary.verdicts):
         return blocks
     if not layers and summary.device_work is not None:
-        return [*blocks, Bars(kernel_bars(summary.device_work, rows), paths=False)]
+        return [*blocks, Bars(kernel_bars(summary.device_work, rows), paths=False, head=OF_ACTIVITIES)]
     return [*blocks, *([Gap()] if ranks and layers else []), *([Bars(layers, full=FULL_BAR)] if layers else [])]
 
 

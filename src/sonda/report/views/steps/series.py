@@ -13,8 +13,8 @@ from sonda.report import quantities
 from sonda.report.blocks import Block, paragraphs
 from sonda.report.charts.chart import Axis, Chart, Guide, Mark, Place, Plot, Strip, stacked_columns
 from sonda.report.charts.chart import Points as Curve
-from sonda.report.figures import MOST_BARS, MOST_STEPS, group_steps, means, phase_color, step_words
-from sonda.report.palette import BLUE, VERMILION
+from sonda.report.figures import MOST_BARS, MOST_STEPS, group_steps, means, step_words
+from sonda.report.palette import BLUE, VERMILION, part_colors
 from sonda.report.values import Document, finite, number_document, plain_data
 from sonda.report.words import describe
 
@@ -63,7 +63,10 @@ def panels(
     places = [(edges[first - 1][0], edges[last - 1][1]) for first, last in stretches]
     lines: list[list[str]] = [[step_words(stretch, noun)] for stretch in stretches]
     fields = [_field(quantity, edges, stretches, places, lines) for quantity in chosen]
-    columns = [(name, phase_color(name, at), means(values, group)) for at, (name, values) in enumerate(shares.items())]
+    columns = [
+        (name, color, means(values, group))
+        for color, (name, values) in zip(part_colors(shares), shares.items(), strict=True)
+    ]
     for name, _, heights in columns:
         for told, height in zip(lines, heights, strict=True):
             told += [f"{name} {quantities.rounded(height, 1)} % of the {noun}, derived"] if height else []

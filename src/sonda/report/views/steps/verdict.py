@@ -23,6 +23,7 @@ from sonda.report.blocks import (
 )
 from sonda.report.views.simulated import energy_cell, is_idle
 from sonda.report.words import brief_doubts, describe, in_words, verdict_sentences
+from sonda.report.words.names import first_part
 
 NAMES = {
     "share": "part of the step", "of_peak": "of the peak", "of_bandwidth": "of the bandwidth",
@@ -45,7 +46,8 @@ def verdict_block(summary: Summary) -> VerdictBlock:
     blocks.append(at_most(advice(summary.verdicts), MOST_ADVICE))
     if summary.parts and not is_idle(summary, summary.parts[0]):
         blocks.append(_facts(summary.parts[0]))
-    blocks.append(OneLine(brief_doubts(summary.warnings), "warning") if summary.warnings else Gap())
+    doubts = brief_doubts(summary.warnings, first_part(summary))
+    blocks.append(OneLine(doubts, "warning") if doubts else Gap())
     return VerdictBlock(blocks, summary.verdicts[0].kind if summary.verdicts else "none")
 
 

@@ -8,8 +8,7 @@ from functools import partial
 
 from sonda.analysis.figure_names import figure_words
 from sonda.report.charts.chart import Axis, BarPart, Chart, stacked_bars
-from sonda.report.figures import phase_color
-from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
+from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW, part_colors
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import figure_hint, study_cell
 from sonda.report.views.study.facets import split_study
@@ -53,7 +52,8 @@ def stacks(study: Document) -> list[Stack]:
     Where variants stand for themselves and would need too many, the first speaks for all, which its title says.
     """
     keys = {str(column["figure"]): column for column in study["columns"]}
-    phases = [(f"{name}_ms", name, phase_color(name, at)) for at, name in enumerate(PHASES) if f"{name}_ms" in keys]
+    seen = [name for name in PHASES if f"{name}_ms" in keys]
+    phases = [(f"{name}_ms", name, color) for name, color in zip(seen, part_colors(seen), strict=True)]
     modules = [key for key in keys if key.startswith("cycles@")]
     components = [(key, place_name(keys[key]), PARTS[at % len(PARTS)]) for at, key in enumerate(modules)]
     wanted = (
