@@ -83,6 +83,7 @@ def test_energy_takes_any_command(desk: Path) -> None:
         ("ls --al", "sonda ls --all"),
         ("run --on cpu train.py", f"sonda run -- {PYTHON} train.py"),
         ("run --train train.py", f"sonda run -- {PYTHON} train.py"),
+        ("run --repeat 3 train.py", f"run it 3 times with one tag: sonda run --tag A -- {PYTHON} train.py"),
         ("run mlp --no-count --steps 5", "sonda run mlp --steps 5"),
         ("run mlp --max-time 5 --steps 5", "sonda run mlp --steps 5"),
         ("run -- train.py", "sonda run train.py"),

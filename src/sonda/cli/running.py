@@ -263,7 +263,11 @@ def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
         if name not in known and _is_given(context, name):
             flag = f"--{name.replace('_', '-').replace('attempt', 'try')}"
             line = _program_line(context.obj) if context.obj is not None else _line_without(flag, context)
-            raise SondaError(f"{flag} {why}", f"leave it out: {line}")
+            remedy = f"leave it out: {line}"
+            if context.obj is not None and name == "repeat":
+                again = _program_line(context.obj, "--tag", "A")
+                remedy = f"run it {context.params[name]} times with one tag: {again}"
+            raise SondaError(f"{flag} {why}", remedy)
     if context.obj is not None and context.args:
         line = _program_line([*context.obj, *context.args])
         raise SondaError(f"{context.args[0]} is not an option of sonda run", f"put it behind the program: {line}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sonda.analysis.comparison.runs import compare
 from sonda.analysis.statistics import OF_MEDIAN, ratio, repetitions_to_tell, side
 from sonda.analysis.summary import Value
 from sonda.report.views.compare.document import comparison_document
-from sonda.report.views.compare.tables import change_words, limit_words
+from sonda.report.views.compare.tables import change_words, limit_words, repetitions_of
 
 LIMIT = 0.05
 VARIES = (Variation(0.03, 3), Variation(0.03, 3))
@@ -88,6 +89,22 @@ def test_one_process_tells_only_the_least_number() -> None:
     assert limit_words(unclear).endswith(
         f"At least {unclear.repetitions} processes on each side would tell (--repeat {unclear.repetitions})."
     )
+
+
+def test_a_program_is_run_again_with_its_tag_because_repeat_does_not_repeat_it() -> None:
+    unclear = LimitCheck(LIMIT, slowdown(0.02, -0.1, 0.2), "unclear", 7)
+    assert limit_words(unclear, repetitions="runs").endswith(
+        "About 7 runs on each side would tell: run each program 7 times with one tag (sonda run --tag A train.py)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "repetitions"),
+    [({"command": "python train.py"}, "runs"), ({"block": True}, "runs"), ({"name": "cnn"}, "processes")],
+)
+def test_what_to_repeat_follows_from_what_was_run(workload: dict[str, Any], repetitions: str) -> None:
+    sides = [[stepped(times, workload=workload)] for times in ([100, 130, 90, 110], [100, 70, 120, 96])]
+    assert repetitions_of(compare(*sides)) == repetitions
 
 
 @pytest.mark.parametrize(

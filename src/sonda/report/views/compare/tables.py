@@ -123,10 +123,15 @@ def unchanged_words(part: PartComparison, exact: bool) -> str:
     return f"{left:,} of {len(part.layers):,} layers: {'equal' if exact else 'not significant'}"
 
 
+def repetitions_of(comparison: Comparison) -> str:
+    """What is repeated to know more, as `limit_words` takes it."""
+    return "runs" if comparison.of_programs else "processes"
+
+
 def limit_words(check: LimitCheck, exact: bool = False, repetitions: str = "processes") -> str:
     """Whether B is slower than A by more than a limit, or that it cannot be told and what would tell.
 
-    `repetitions` are processes, which `--repeat` asks for, or steps of a trace.
+    `repetitions` are processes, which `--repeat` asks for, runs of a program, or steps of a trace.
     """
     slowdown, limit = check.slowdown, f"{100 * check.limit:g} %"
     takes = f"B takes {_takes(slowdown, exact)}" if slowdown.value is not None else slowdown.reason
@@ -139,8 +144,12 @@ def limit_words(check: LimitCheck, exact: bool = False, repetitions: str = "proc
 
 def _more_words(check: LimitCheck, repetitions: str) -> str:
     """What would tell."""
-    option = f" (--repeat {check.repetitions})" if repetitions == "processes" else ""
     if check.repetitions is not None:
+        hints = {
+            "processes": f" (--repeat {check.repetitions})",
+            "runs": f": run each program {check.repetitions} times with one tag (sonda run --tag A train.py)",
+        }
+        option = hints.get(repetitions, "")
         about = "At least" if check.at_least else "About"
         return f"{about} {check.repetitions} {repetitions} on each side would tell{option}."
     if check.slowdown.low is None:
