@@ -68,7 +68,9 @@ def test_energy_takes_any_command(desk: Path) -> None:
     ("typed", "command"),
     [
         ("run trian.py", "sonda run train.py"),
+        ("run --tag x trian.py --lr 1", "sonda run --tag x train.py --lr 1"),
         ("run fit.py", "sonda run src/fit.py"),
+        ("run crash.py", "give the path of your program: sonda run PATH/crash.py"),
         ("run train", "sonda run train.py"),
         ("run package", "sonda run -m package"),
         ("run src", "sonda run src/fit.py"),

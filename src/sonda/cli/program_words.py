@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ LAUNCHERS = (
 )  # fmt: skip
 """Programs that start programs. Any other is named by its path, or stands after `--`."""
 MODULE = "-m"
+FILES = (".py", ".sh", ".ipynb")
 
 
 def split_program(words: Sequence[str], command: Any) -> tuple[list[str], list[str] | None]:
@@ -35,6 +37,9 @@ def split_program(words: Sequence[str], command: Any) -> tuple[list[str], list[s
         return list(words[:at]), list(words[at + 1 :])
     if at == len(words):
         return list(words), None
+    path = Path(words[at])
+    if path.suffix in FILES and not path.is_file():
+        raise SondaError(f"there is no file {words[at]}", _propose_file(words, at, command.name))
     started = [_python(), MODULE] if words[at] == MODULE else _start(words[at])
     if started is None and command.name != "run":  # which knows no workloads
         started = [words[at]]
@@ -56,10 +61,6 @@ def _start(name: str) -> list[str] | None:
     path = Path(name)
     if PYTHON.fullmatch(path.name) or name in LAUNCHERS:
         return [name]
-    if path.suffix in (".py", ".sh", ".ipynb") and not path.is_file():
-        found = _nearest_file(path)
-        hint = f"write: sonda run {found}" if found else "write its path: sonda run PATH/" + path.name
-        raise SondaError(f"there is no file {name}", hint)
     match path.suffix:
         case ".py":
             return [_python(), name]
@@ -99,10 +100,18 @@ def _python() -> str:
     return "python" if shutil.which("python") else sys.executable
 
 
+def _propose_file(words: Sequence[str], at: int, command: str) -> str:
+    """What to type in place of words of which the one at this place names no file."""
+    path = Path(words[at])
+    found = _nearest_file(path)
+    line = shlex.join(["sonda", command, *words[:at], found or f"PATH/{path.name}", *words[at + 1 :]])
+    return f"write: {line}" if found else f"give the path of your program: {line}"
+
+
 def _nearest_file(path: Path) -> str:
     """A file here, or in a folder of this one, that has this name or a similar one; '' without any."""
     files = [file for pattern in (f"*{path.suffix}", f"*/*{path.suffix}") for file in sorted(Path().glob(pattern))]
     same = [file for file in files if file.name == path.name]
-    by_name = {file.name: file for file in reversed(files)}
-    similar = near(path.name, by_name)
+    by_name = {file.stem: file for file in reversed(files)}  # of short names the ending alone would make a half alike
+    similar = near(path.stem, by_name)
     return str(same[0]) if same else str(by_name[similar]) if similar else ""

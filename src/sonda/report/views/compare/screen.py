@@ -122,7 +122,11 @@ def _judgement(comparison: Comparison, fail_above: float | None) -> list[Block]:
     blocks: list[Block] = [Paragraph(verdict_words(comparison), "first")]
     if fail_above is not None:
         check = comparison.check(fail_above)
-        blocks.append(Paragraph(limit_words(check, comparison.exact, repetitions_of(comparison)), "bad" if check.exit_code else ""))
+        blocks.append(
+            Paragraph(
+                limit_words(check, comparison.exact, repetitions_of(comparison)), "bad" if check.exit_code else ""
+            )
+        )
     return blocks
 
 
