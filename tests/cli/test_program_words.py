@@ -12,8 +12,9 @@ import pytest
 
 from command_line import run_command
 from help_cases import ALL
-from sonda.cli import completion
-from sonda.cli.program_words import split_program
+from sonda.cli import completion, running
+from sonda.cli.program_words import describe_misplaced, split_program
+from sonda.cli.running import COMMAND_OPTIONS
 from sonda.record.errors import SondaError
 
 PYTHON = "python" if shutil.which("python") else sys.executable
@@ -113,6 +114,34 @@ def test_what_is_proposed_is_understood(desk: Path) -> None:
         split_program(["trian.py"], ALL["run"])
     words = raised.value.remedy.removeprefix("write: sonda run ").split()
     assert split_program(words, ALL["run"])[1] == [PYTHON, "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("train.py --tag x", "--tag stands behind train.py, so train.py got it; for Sonda write: "
+         "sonda run --tag x train.py"),
+        ("--steps 5: train.py --lr 1 -vv --json --epochs 2", "-v and --json stand behind train.py, so train.py got "
+         "them; for Sonda write: sonda run --steps 5: -vv --json train.py --lr 1 --epochs 2"),
+        ("-- python train.py --tag=x", "--tag stands behind train.py, so train.py got it; for Sonda write: "
+         "sonda run --tag=x -- python train.py"),
+        ("-m package.train --try", "--try stands behind package.train, so package.train got it; for Sonda write: "
+         "sonda run --try -m package.train"),
+        ("--tag x train.py --lr 1", ""), ("train.py -- --tag x", ""), ("train.py --train", ""), ("mlp --tag x", ""),
+    ],
+)  # fmt: skip
+def test_options_of_sonda_behind_the_program_are_found(desk: Path, typed: str, sentence: str) -> None:
+    assert describe_misplaced(shlex.split(typed), ALL["run"], COMMAND_OPTIONS) == sentence
+
+
+@pytest.mark.parametrize(("code", "told"), [(2, True), (0, False)])
+def test_they_are_told_at_the_end_of_a_program_that_failed(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, code: int, told: bool
+) -> None:
+    monkeypatch.setattr(running, "_run_command", lambda *arguments: code)
+    done = run_command(desk, "run", "train.py", "--json")
+    assert done.returncode == code
+    assert done.stderr.endswith("sonda run --json train.py\n") == told and bool(done.stderr) == told
 
 
 @pytest.mark.slow

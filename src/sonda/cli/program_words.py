@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ LAUNCHERS = (
 )  # fmt: skip
 """Programs that start programs. Any other is named by its path, or stands after `--`."""
 MODULE = "-m"
+VERBOSE = re.compile("-v+")
 FILES = (".py", ".sh", ".ipynb")
 
 
@@ -75,6 +76,36 @@ def _start(name: str) -> list[str] | None:
     if path.is_file() and os.access(path, os.X_OK):
         return [name if os.sep in name else f".{os.sep}{name}"]
     return None
+
+
+def describe_misplaced(words: Sequence[str], command: Any, known: Collection[str]) -> str:
+    """Which options of Sonda's stand behind the program in these words, so that it got them, and what to type instead;
+    '' where none do. `known` are the names of those that Sonda has for a program."""
+    own, program = split_program(words, command)
+    if program is None:
+        return ""
+    at = len(own) + (words[len(own)] == "--")
+    start = next((place for place in range(at, len(words)) if Path(words[place]).suffix in FILES), at)
+    start += words[start] == MODULE
+    flags = {flag: option for option in command.params if option.name in known for flag in option.opts}
+    moved, kept, names, place = [], list(words[at : start + 1]), [], start + 1
+    while place < len(words) and words[place] != "--":
+        word = words[place]
+        name = "-v" if VERBOSE.fullmatch(word) else word.partition("=")[0]
+        option = flags.get(name)
+        has_value = option is not None and name == word and not (option.is_flag or option.count)
+        taken = words[place : place + (2 if has_value else 1)]
+        (kept if option is None else moved).extend(taken)
+        names += [name] if option is not None else []
+        place += len(taken)
+    if not names:
+        return ""
+    line = shlex.join(["sonda", command.name, *own, *moved, *words[len(own) : at], *kept, *words[place:]])
+    from sonda.analysis.wording import join
+
+    file, which = words[start], list(dict.fromkeys(names))
+    verb, them = ("stands", "it") if len(which) == 1 else ("stand", "them")
+    return f"{join(which)} {verb} behind {file}, so {file} got {them}; for Sonda write: {line}"
 
 
 def names_program(name: str) -> bool:

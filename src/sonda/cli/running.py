@@ -16,6 +16,7 @@ from sonda.cli.application import (
     Tags,
     Verbose,
     app,
+    complain,
     help_on_probes,
     hush,
     open_store,
@@ -23,6 +24,7 @@ from sonda.cli.application import (
     say,
 )
 from sonda.cli.own_options import WorkloadCommand
+from sonda.cli.program_words import describe_misplaced
 from sonda.cli.showing import show_runs
 
 
@@ -181,7 +183,12 @@ def run(
                 "--seconds is for a built-in network, not for a program",
                 f"write: {_program_line(context.obj, '--max-time', f'{seconds:g}')}",
             )
-        _run_command(context.obj, watching, tag or [], rows, verbose, json, _trials(context, attempt, seconds))
+        trials = _trials(context, attempt, seconds)
+        code = _run_command(context.obj, watching, tag or [], rows, verbose, json, trials)
+        misplaced = describe_misplaced(sys.argv[2:], context.command, COMMAND_OPTIONS) if code else ""
+        if misplaced:
+            complain(misplaced)
+        raise SystemExit(code)
     _refuse(context, WORKLOAD_OPTIONS, "is for a program, not for a built-in network")
     if not workload:
         raise SondaError(
@@ -336,7 +343,8 @@ def _run_workload(
 
 def _run_command(
     command: list[str], watching: Any, tags: list[str], rows: int | None, verbose: int, json: bool, trials: list[Any]
-) -> None:
+) -> int:
+    """Run a program and show its run; returns the program's exit code."""
     from sonda.analysis.run_summary import summarise
     from sonda.record.errors import SondaError
     from sonda.targets.program.launcher import refuse_isolated, run_command
@@ -354,4 +362,4 @@ def _run_command(
     except SondaError as error:
         error.exit_code = 125  # the program may be right: it is Sonda that failed
         raise
-    raise SystemExit(code)
+    return code
