@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import sonda
 from command_line import run_command
 from help_cases import ALL
 from sonda.cli import completion, running
@@ -107,6 +108,11 @@ def test_a_first_mistake_ends_with_the_command_that_would_have_worked(desk: Path
 
 def test_a_shell_offers_scripts_beside_networks(desk: Path) -> None:
     assert completion.runnable("tr") == ["transformer", "train.py"] and "train.py" not in completion.workloads("")
+
+
+def test_python_says_how_a_program_is_run() -> None:
+    with pytest.raises(SondaError, match=r"type: sonda run train\.py, or put `with sonda\.profile\(\)"):
+        sonda.run("train.py")
 
 
 def test_what_is_proposed_is_understood(desk: Path) -> None:
