@@ -13,10 +13,13 @@ import pytest
 import sonda
 from command_line import run_command
 from help_cases import ALL
+from plain_runs import run_info
+from record_examples import two_spans
 from sonda.cli import completion, running
 from sonda.cli.program_words import describe_misplaced, split_program
 from sonda.cli.running import COMMAND_OPTIONS
 from sonda.record.errors import SondaError
+from sonda.record.run import write_run
 
 PYTHON = "python" if shutil.which("python") else sys.executable
 
@@ -93,6 +96,9 @@ def test_energy_takes_any_command(desk: Path) -> None:
         ("run -- train.py", "sonda run train.py"),
         ("run --", "sonda run train.py"),
         ("run", "sonda run mlp"),
+        ("run --step 10 train.py", "did you mean '--steps'? Write: sonda run --steps 10 train.py"),
+        ("run --jsn train.py", "did you mean '--json'? Write: sonda run --json train.py"),
+        ("run --jsn=1 train.py", "did you mean '--json'? Write: sonda run --json=1 train.py"),
         ("compare main", "sonda compare main head"),
         ("show", "sonda run mlp"),
         ("run mlp --on gpu", "sonda run mlp --on cuda:0"),
@@ -104,6 +110,25 @@ def test_a_first_mistake_ends_with_the_command_that_would_have_worked(desk: Path
     assert done.returncode in (2, 125)
     (line,) = done.stderr.splitlines()
     assert line.endswith(command)
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("tag slow d14b", "the order is sonda tag RUN NAME; write: sonda tag d14b slow"),
+        ("tag slow nothing", "see: sonda ls"),
+        ("explain train.py", "its newest run is 3333. Write: sonda explain 3333"),
+        ("show src/train.py -v", "its newest run is 3333. Write: sonda show 3333 -v"),
+        ("explain fit.py", "see: sonda ls"),
+    ],
+)
+def test_a_name_in_the_place_of_a_run_ends_with_the_run(desk: Path, typed: str, line: str) -> None:
+    programs = {"d14b": ["python", "other.py"], "2222": ["python", "train.py"], "3333": ["python", "src/train.py"]}
+    for day, (identity, command) in enumerate(programs.items(), 1):
+        info = run_info(id=identity, created=f"2026-11-{day:02}T03:30:12+00:00", workload={"command": command})
+        write_run(desk / "store", info, two_spans())
+    done = run_command(desk, *shlex.split(typed))
+    assert done.returncode == 2 and done.stderr.rstrip().endswith(line)
 
 
 def test_a_shell_offers_scripts_beside_networks(desk: Path) -> None:

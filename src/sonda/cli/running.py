@@ -161,10 +161,15 @@ def run(
     Put Sonda's options before your program; everything after its name belongs to the program. Other options after a
     network are the network's: sonda run mlp --help lists mlp's below.
     """
-    from sonda.record.errors import SondaError
+    from sonda.record.errors import Correction, SondaError, near
 
     if workload.startswith("-"):
-        raise SondaError(f"{workload} is not an option of sonda run", "a workload's own options come after its name")
+        flag = workload.partition("=")[0]
+        meant = near(flag, (name for option in context.command.params for name in option.opts))
+        remedy = "a workload's own options come after its name"
+        if meant:
+            remedy = Correction(f"did you mean {meant!r}?", flag, meant)
+        raise SondaError(f"{flag} is not an option of sonda run", remedy)
     if context.obj is not None:
         if workload:
             raise SondaError(f"both {workload} and a program are named", f"write: {_program_line(context.obj)}")
