@@ -42,7 +42,21 @@ def verdict_words(comparison: Comparison) -> str:
         return f"B is {step.text} than A: {b} per step instead of {a} {exact}." if step.significant else (
             f"No difference: {a} per step {exact}."
         )  # fmt: skip
+    low, high, phases = step.ratio.low, step.ratio.high, _sure_phases(comparison.parts[0])
+    if phases and not step.significant and low is not None and high is not None:
+        possible = f"B {possible_words(low, high)} (95 %), {b} instead of {a}"
+        return f"The step cannot be told: {possible}; {phases}."
     return f"{change_words(step.ratio, step.significant, step.text)}: {b} per step instead of {a}."
+
+
+def _sure_phases(part: PartComparison) -> str:
+    """`data is surely faster`: the phases that differ significantly; '' without any."""
+    words = []
+    for direction, slower in (("faster", False), ("slower", True)):
+        names = [row.name for row in part.phases if row.significant and ((row.ratio.value or 0.0) > 1) == slower]
+        if names:
+            words.append(f"{wording.join(names)} {'is' if len(names) == 1 else 'are'} surely {direction}")
+    return " and ".join(words)
 
 
 def change_words(ratio: Value, significant: bool, text: str) -> str:
