@@ -88,7 +88,9 @@ def describe_misplaced(words: Sequence[str], command: Any, known: Collection[str
     start = next((place for place in range(at, len(words)) if Path(words[place]).suffix in FILES), at)
     start += words[start] == MODULE
     flags = {flag: option for option in command.params if option.name in known for flag in option.opts}
-    moved, kept, names, place = [], list(words[at : start + 1]), [], start + 1
+    moved: list[str] = []
+    names: list[str] = []
+    kept, place = list(words[at : start + 1]), start + 1
     while place < len(words) and words[place] != "--":
         word = words[place]
         name = "-v" if VERBOSE.fullmatch(word) else word.partition("=")[0]
