@@ -158,6 +158,8 @@ def test_what_is_proposed_is_understood(desk: Path) -> None:
          "sonda run --tag=x -- python train.py"),
         ("-m package.train --try", "--try stands behind package.train, so package.train got it; for Sonda write: "
          "sonda run --try -m package.train"),
+        ("./tool --json out.py", "--json stands behind ./tool, so ./tool got it; for Sonda write: "
+         "sonda run --json ./tool out.py"),
         ("--tag x train.py --lr 1", ""), ("train.py -- --tag x", ""), ("train.py --train", ""), ("mlp --tag x", ""),
     ],
 )  # fmt: skip

@@ -85,8 +85,9 @@ def describe_misplaced(words: Sequence[str], command: Any, known: Collection[str
     if program is None:
         return ""
     at = len(own) + (words[len(own)] == "--")
-    start = next((place for place in range(at, len(words)) if Path(words[place]).suffix in FILES), at)
-    start += words[start] == MODULE
+    start = at + (words[at] == MODULE)
+    if words[at] in LAUNCHERS or PYTHON.fullmatch(Path(words[at]).name):
+        start = next((place for place in range(at, len(words)) if Path(words[place]).suffix in FILES), at)
     flags = {flag: option for option in command.params if option.name in known for flag in option.opts}
     moved: list[str] = []
     names: list[str] = []
