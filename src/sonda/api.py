@@ -226,8 +226,15 @@ def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any)
     """Run a workload in a process of its own, as `sonda run` does.
 
     Keywords that `sonda run` knows (`train`, `steps`, `threads`, `precision`, …) are settings; the others are the
-    workload's own options: `sonda.run("resnet34", train=True, batch=16)`.
+    workload's own options: `sonda.run("resnet34", train=True, batch=16)`. Raises SondaError; a program is no workload.
     """
+    if workload.endswith(".py"):
+        from sonda.record.errors import SondaError
+
+        raise SondaError(
+            f"{workload} is a program, and sonda.run() runs networks",
+            f"type: sonda run {workload}, or put `with sonda.profile() as run:` around a part of it",
+        )
     from sonda.targets.job import make_job
     from sonda.targets.pipeline import measure
 

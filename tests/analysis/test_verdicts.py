@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from builders import trained
-from sonda.analysis.doubts import WrongVerdict
+from sonda.analysis.doubts import EndedEarly, WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules.advice import (
     Change,
@@ -85,6 +85,22 @@ def test_code_that_is_compiled_again_and_again_should_be_compiled_once(count: in
     once, later = TryChange(Change.COMPILE_ONCE), TryChange(Change.RUN_LONGER)
     less = CompileLess("torch")
     assert [remedy.advice for remedy in verdict.remedies] == ([once, less] if advised else [less, later])
+
+
+@pytest.mark.parametrize(("code", "steps", "advised"), [(1, 0, False), (0, 0, True), (1, 3, True)])
+def test_a_program_that_fails_before_its_first_timed_step_needs_no_faster_start(
+    code: int, steps: int, advised: bool
+) -> None:
+    stages = (
+        ProgramStage("imports", Value(9e9, "ns", "measured"), 0.9),
+        ProgramStage("train", Value(1e9, "ns", "measured"), 0.1, steps + 1),
+    )
+    part = dataclasses.replace(summary().parts[0], steps=steps)
+    found = dataclasses.replace(
+        summary(), parts=(part,), program=Program(Value(10e9, "ns", "measured"), stages), warnings=(EndedEarly(code),)
+    )
+    verdict = whole_program.rule(found)
+    assert verdict is not None and bool(verdict.remedies) == advised
 
 
 def options(verdict: Verdict) -> list[tuple[str, ...]]:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ LAUNCHERS = (
 )  # fmt: skip
 """Programs that start programs. Any other is named by its path, or stands after `--`."""
 MODULE = "-m"
+VERBOSE = re.compile("-v+")
+FILES = (".py", ".sh", ".ipynb")
 
 
 def split_program(words: Sequence[str], command: Any) -> tuple[list[str], list[str] | None]:
@@ -35,6 +38,9 @@ def split_program(words: Sequence[str], command: Any) -> tuple[list[str], list[s
         return list(words[:at]), list(words[at + 1 :])
     if at == len(words):
         return list(words), None
+    path = Path(words[at])
+    if path.suffix in FILES and not path.is_file():
+        raise SondaError(f"there is no file {words[at]}", _propose_file(words, at, command.name))
     started = [_python(), MODULE] if words[at] == MODULE else _start(words[at])
     if started is None and command.name != "run":  # which knows no workloads
         started = [words[at]]
@@ -56,10 +62,6 @@ def _start(name: str) -> list[str] | None:
     path = Path(name)
     if PYTHON.fullmatch(path.name) or name in LAUNCHERS:
         return [name]
-    if path.suffix in (".py", ".sh", ".ipynb") and not path.is_file():
-        found = _nearest_file(path)
-        hint = f"write: sonda run {found}" if found else "write its path: sonda run PATH/" + path.name
-        raise SondaError(f"there is no file {name}", hint)
     match path.suffix:
         case ".py":
             return [_python(), name]
@@ -74,6 +76,39 @@ def _start(name: str) -> list[str] | None:
     if path.is_file() and os.access(path, os.X_OK):
         return [name if os.sep in name else f".{os.sep}{name}"]
     return None
+
+
+def describe_misplaced(words: Sequence[str], command: Any, known: Collection[str]) -> str:
+    """Which options of Sonda's stand behind the program in these words, so that it got them, and what to type instead;
+    '' where none do. `known` are the names of those that Sonda has for a program."""
+    own, program = split_program(words, command)
+    if program is None:
+        return ""
+    at = len(own) + (words[len(own)] == "--")
+    start = at + (words[at] == MODULE)
+    if words[at] in LAUNCHERS or PYTHON.fullmatch(Path(words[at]).name):
+        start = next((place for place in range(at, len(words)) if Path(words[place]).suffix in FILES), at)
+    flags = {flag: option for option in command.params if option.name in known for flag in option.opts}
+    moved: list[str] = []
+    names: list[str] = []
+    kept, place = list(words[at : start + 1]), start + 1
+    while place < len(words) and words[place] != "--":
+        word = words[place]
+        name = "-v" if VERBOSE.fullmatch(word) else word.partition("=")[0]
+        option = flags.get(name)
+        has_value = option is not None and name == word and not (option.is_flag or option.count)
+        taken = words[place : place + (2 if has_value else 1)]
+        (kept if option is None else moved).extend(taken)
+        names += [name] if option is not None else []
+        place += len(taken)
+    if not names:
+        return ""
+    line = shlex.join(["sonda", command.name, *own, *moved, *words[len(own) : at], *kept, *words[place:]])
+    from sonda.analysis.wording import join
+
+    file, which = words[start], list(dict.fromkeys(names))
+    verb, them = ("stands", "it") if len(which) == 1 else ("stand", "them")
+    return f"{join(which)} {verb} behind {file}, so {file} got {them}; for Sonda write: {line}"
 
 
 def names_program(name: str) -> bool:
@@ -99,10 +134,18 @@ def _python() -> str:
     return "python" if shutil.which("python") else sys.executable
 
 
+def _propose_file(words: Sequence[str], at: int, command: str) -> str:
+    """What to type in place of words of which the one at this place names no file."""
+    path = Path(words[at])
+    found = _nearest_file(path)
+    line = shlex.join(["sonda", command, *words[:at], found or f"PATH/{path.name}", *words[at + 1 :]])
+    return f"write: {line}" if found else f"give the path of your program: {line}"
+
+
 def _nearest_file(path: Path) -> str:
     """A file here, or in a folder of this one, that has this name or a similar one; '' without any."""
     files = [file for pattern in (f"*{path.suffix}", f"*/*{path.suffix}") for file in sorted(Path().glob(pattern))]
     same = [file for file in files if file.name == path.name]
-    by_name = {file.name: file for file in reversed(files)}
-    similar = near(path.name, by_name)
+    by_name = {file.stem: file for file in reversed(files)}  # of short names the ending alone would make a half alike
+    similar = near(path.stem, by_name)
     return str(same[0]) if same else str(by_name[similar]) if similar else ""

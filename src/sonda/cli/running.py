@@ -16,6 +16,7 @@ from sonda.cli.application import (
     Tags,
     Verbose,
     app,
+    complain,
     help_on_probes,
     hush,
     open_store,
@@ -23,6 +24,7 @@ from sonda.cli.application import (
     say,
 )
 from sonda.cli.own_options import WorkloadCommand
+from sonda.cli.program_words import describe_misplaced
 from sonda.cli.showing import show_runs
 
 
@@ -159,10 +161,15 @@ def run(
     Put Sonda's options before your program; everything after its name belongs to the program. Other options after a
     network are the network's: sonda run mlp --help lists mlp's below.
     """
-    from sonda.record.errors import SondaError
+    from sonda.record.errors import Correction, SondaError, near
 
     if workload.startswith("-"):
-        raise SondaError(f"{workload} is not an option of sonda run", "a workload's own options come after its name")
+        flag = workload.partition("=")[0]
+        meant = near(flag, (name for option in context.command.params for name in option.opts))
+        remedy = "a workload's own options come after its name"
+        if meant:
+            remedy = Correction(f"did you mean {meant!r}?", flag, meant)
+        raise SondaError(f"{flag} is not an option of sonda run", remedy)
     if context.obj is not None:
         if workload:
             raise SondaError(f"both {workload} and a program are named", f"write: {_program_line(context.obj)}")
@@ -181,7 +188,12 @@ def run(
                 "--seconds is for a built-in network, not for a program",
                 f"write: {_program_line(context.obj, '--max-time', f'{seconds:g}')}",
             )
-        _run_command(context.obj, watching, tag or [], rows, verbose, json, _trials(context, attempt, seconds))
+        trials = _trials(context, attempt, seconds)
+        code = _run_command(context.obj, watching, tag or [], rows, verbose, json, trials)
+        misplaced = describe_misplaced(sys.argv[2:], context.command, COMMAND_OPTIONS) if code else ""
+        if misplaced:
+            complain(misplaced)
+        raise SystemExit(code)
     _refuse(context, WORKLOAD_OPTIONS, "is for a program, not for a built-in network")
     if not workload:
         raise SondaError(
@@ -263,7 +275,11 @@ def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
         if name not in known and _is_given(context, name):
             flag = f"--{name.replace('_', '-').replace('attempt', 'try')}"
             line = _program_line(context.obj) if context.obj is not None else _line_without(flag, context)
-            raise SondaError(f"{flag} {why}", f"leave it out: {line}")
+            remedy = f"leave it out: {line}"
+            if context.obj is not None and name == "repeat":
+                again = _program_line(context.obj, "--tag", "A")
+                remedy = f"run it {context.params[name]} times with one tag: {again}"
+            raise SondaError(f"{flag} {why}", remedy)
     if context.obj is not None and context.args:
         line = _program_line([*context.obj, *context.args])
         raise SondaError(f"{context.args[0]} is not an option of sonda run", f"put it behind the program: {line}")
@@ -332,7 +348,8 @@ def _run_workload(
 
 def _run_command(
     command: list[str], watching: Any, tags: list[str], rows: int | None, verbose: int, json: bool, trials: list[Any]
-) -> None:
+) -> int:
+    """Run a program and show its run; returns the program's exit code."""
     from sonda.analysis.run_summary import summarise
     from sonda.record.errors import SondaError
     from sonda.targets.program.launcher import refuse_isolated, run_command
@@ -350,4 +367,4 @@ def _run_command(
     except SondaError as error:
         error.exit_code = 125  # the program may be right: it is Sonda that failed
         raise
-    raise SystemExit(code)
+    return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from itertools import chain
 from pathlib import Path
@@ -127,7 +128,15 @@ def tag(
     from sonda.record.errors import SondaError, nearest
 
     store = open_store()
-    tagged = store.find(reference)
+    try:
+        tagged = store.find(reference)
+    except SondaError as error:
+        try:
+            store.locate(name)
+        except SondaError:
+            raise error from None
+        line = shlex.join(["sonda", "tag", name, reference, *(["--remove"] if remove else [])])
+        raise SondaError(error.cause, f"the order is sonda tag RUN NAME; write: {line}") from None
     if remove:
         tags = store.tags([run.id for run in tagged])
         tagged = [run for run in tagged if name in tags.get(run.id, ())]

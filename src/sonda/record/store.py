@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sonda.record.errors import SondaError, near
+from sonda.record.errors import Correction, SondaError, near
 from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_path
 from sonda.record.run import IDENTITY, Run
 
@@ -24,6 +24,8 @@ SHORTEST = 4
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MOST_ASKED = 20_000
 """Files whether they are there, which is as fast as listing a large directory."""
+MOST_READ = 100
+"""Runs among which that of a program is looked for."""
 MOST_TRIES = 100
 """A tag's directory may vanish between making it and writing into it, when somebody takes the tag off elsewhere."""
 
@@ -97,10 +99,19 @@ class Store:
                 names = [d.name for d in matching]
             raise SondaError(f"{reference!r} could be any of {', '.join(names[:4])}", "write more of the id or name")
         if not matching:
-            meant = near(reference[:200], ["last", *self.tag_names()])
-            hint = f"did you mean {meant!r}? See: sonda ls" if meant else "see: sonda ls"
-            raise SondaError(f"no run, tag or path {reference[:200]!r} in {self.root}", hint)
+            raise SondaError(f"no run, tag or path {reference[:200]!r} in {self.root}", self._propose(reference))
         return matching
+
+    def _propose(self, reference: str) -> str:
+        """What to write for a reference that names nothing: of a program its newest run, else the nearest tag."""
+        if reference.endswith((".py", ".sh")):
+            name = Path(reference).name
+            for run in self.runs(MOST_READ):
+                if name in (Path(word).name for word in run.info.workload.command or ()):
+                    newest = self.short(run.id)
+                    return Correction(f"its newest run is {newest}.", reference, newest)
+        meant = near(reference[:200], ["last", *self.tag_names()])
+        return f"did you mean {meant!r}? See: sonda ls" if meant else "see: sonda ls"
 
     def _last(self) -> Run:
         for run in self.runs(limit=1):

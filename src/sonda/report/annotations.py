@@ -19,7 +19,7 @@ from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError, nearest
 from sonda.report import quantities
 from sonda.report.views.compare.kernels import slowdown_words
-from sonda.report.views.compare.tables import changed_layers, limit_words, verdict_words
+from sonda.report.views.compare.tables import changed_layers, limit_words, repetitions_of, verdict_words
 from sonda.report.words import describe
 from sonda.report.words.names import layer_label
 
@@ -78,7 +78,7 @@ def annotate(
 def _limit_words(compared: Comparison | KernelComparison, limit: float) -> str:
     check = compared.check(limit)
     if isinstance(compared, Comparison):
-        return limit_words(check, compared.exact)
+        return limit_words(check, compared.exact, repetitions_of(compared))
     return limit_words(check, repetitions="steps")
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
-from builders import stepped
+from builders import RunBuilder, stepped
 from sonda.analysis.comparison.limit import LimitCheck, Variation, check_limit
 from sonda.analysis.comparison.runs import compare
 from sonda.analysis.statistics import OF_MEDIAN, ratio, repetitions_to_tell, side
 from sonda.analysis.summary import Value
+from sonda.record.run import Run
 from sonda.report.views.compare.document import comparison_document
-from sonda.report.views.compare.tables import change_words, limit_words
+from sonda.report.views.compare.tables import change_words, limit_words, repetitions_of, verdict_words
 
 LIMIT = 0.05
 VARIES = (Variation(0.03, 3), Variation(0.03, 3))
@@ -90,6 +92,22 @@ def test_one_process_tells_only_the_least_number() -> None:
     )
 
 
+def test_a_program_is_run_again_with_its_tag_because_repeat_does_not_repeat_it() -> None:
+    unclear = LimitCheck(LIMIT, slowdown(0.02, -0.1, 0.2), "unclear", 7)
+    assert limit_words(unclear, repetitions="runs").endswith(
+        "About 7 runs on each side would tell: run each program 7 times with one tag (sonda run --tag A train.py)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "repetitions"),
+    [({"command": "python train.py"}, "runs"), ({"block": True}, "runs"), ({"name": "cnn"}, "processes")],
+)
+def test_what_to_repeat_follows_from_what_was_run(workload: dict[str, Any], repetitions: str) -> None:
+    sides = [[stepped(times, workload=workload)] for times in ([100, 130, 90, 110], [100, 70, 120, 96])]
+    assert repetitions_of(compare(*sides)) == repetitions
+
+
 @pytest.mark.parametrize(
     ("check", "words"),
     [
@@ -140,6 +158,30 @@ def test_the_document_has_the_limit_and_what_came_of_it() -> None:
     assert comparison_document(found, LIMIT)["limit"] == {
         "above": 0.05, "outcome": "slower", "exit_code": 1, "repetitions": None, "at_least": False,
     }  # fmt: skip
+
+
+def phases_run(steps: list[float], data: float) -> Run:
+    builder = RunBuilder()
+    part = builder.part("train")
+    for at, step in enumerate(steps):
+        builder.step(part, step, {"data": data + 0.01 * (at % 3), "forward": 1 + 0.01 * (at % 2)})
+    return builder.run()
+
+
+@pytest.mark.parametrize(
+    ("data", "start", "end"),
+    [
+        (2, "The step cannot be told: B is ", "instead of 100 ms; data is surely faster."),
+        (18, "The step cannot be told: B is ", "instead of 100 ms; data is surely slower."),
+        (6, "No significant difference: B is ", "per step instead of 100 ms."),
+    ],
+)
+def test_a_phase_that_surely_differs_is_in_the_headline_where_the_step_cannot_be_told(
+    data: float, start: str, end: str
+) -> None:
+    steps = [100.0, 60.0, 140.0, 90.0, 110.0, 80.0, 120.0, 100.0]
+    headline = verdict_words(compare([phases_run(steps, 6)], [phases_run(steps, data)]))
+    assert headline.startswith(start) and headline.endswith(end)
 
 
 @pytest.mark.parametrize(

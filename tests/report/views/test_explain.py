@@ -41,6 +41,16 @@ def test_the_text_says_what_the_document_says(name: str) -> None:
             assert "".join(text.split()) in words
 
 
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [("contention", "threads wait for a core 72 %"), ("oversubscription", "threads wait for a core 72 %"),
+     ("input", "part of the step 72 %")],
+)  # fmt: skip
+def test_a_share_is_called_what_it_is_a_share_of(kind: str, label: str) -> None:
+    verdict = Verdict(kind, Remark("Found."), {"share": Value(0.72, "1", "derived")}, ())
+    assert label in render(explain_blocks(summary_of(verdict)), 100, False)
+
+
 def summary_of(*verdicts: Verdict, warnings: int = 0) -> Summary:
     doubts = tuple(Remark(f"doubt number {number}, which is said at some length") for number in range(warnings))
     return Summary("0123456789ab", "train.py", "2 cores", "complete", (), verdicts, doubts, {}, ())

@@ -264,8 +264,8 @@ SENTENCES: list[tuple[Finding, str]] = [
     (
         HeldByOthers(part(0.5), ns(100 * MS), ns(50 * MS), 2, part(1.04)),
         "Other programs held the cores: they used 1.0 of 2 cores, and threads of the step waited for a core 50 % of "
-        "the time that they wanted one. Alone a step of 100 ms would take 50.0 ms or less, as far as processor time "
-        "tells.",
+        "the time that they wanted one. Without them a step of 100 ms would take 50.0 ms or less, estimated from that "
+        "wait.",
     ),
     (
         Oversubscribed(part(0.75), part(8.0), 2, processes=False),

@@ -121,6 +121,7 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         warnings=tuple(warnings),
         notes=(*ways, *_notes(a, b, compared)),
         variations=tuple(_variation([run[first] for run in of_side]) for of_side in (timed_a, timed_b)),
+        of_programs=any(kind in kinds for kind in ("program", "block")),
     )
 
 

@@ -69,6 +69,8 @@ class Comparison:
 
     variations: tuple[Variation, ...] = ()
     """How much the processes of A and of B differ; none of cycles."""
+    of_programs: bool = False
+    """A side has runs of a program, which `--repeat` does not repeat."""
 
     def check(self, limit: float) -> LimitCheck:
         """Whether B is slower than A by more than `limit` (0.05 for 5 %) with 95 % confidence; exactly so in cycles."""

@@ -177,8 +177,8 @@ def _(finding: HeldByOthers) -> str:
     cores = "the only core" if finding.cores == 1 else f"{finding.cores} cores"
     return (
         f"Other programs held the cores: they used {number(finding.others):.1f} of {cores}, and threads of the step "
-        f"waited for a core {share(finding.share)} of the time that they wanted one. Alone a step of "
-        f"{duration(finding.step)} would take {duration(finding.alone)} or less, as far as processor time tells."
+        f"waited for a core {share(finding.share)} of the time that they wanted one. Without them a step of "
+        f"{duration(finding.step)} would take {duration(finding.alone)} or less, estimated from that wait."
     )
 
 

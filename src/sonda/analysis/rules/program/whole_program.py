@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sonda.analysis.doubts import EndedEarly
 from sonda.analysis.rules.advice import Change, CompileLess, TryChange
 from sonda.analysis.rules.limit_findings import MinorSteps, NoSteps, StageShare
 from sonda.analysis.steps import program as stages
@@ -66,9 +67,16 @@ def rule(summary: Summary) -> Verdict | None:
             "steps_of_program": of_steps,
             "program": program.whole,
         },
-        remedies=_remedies(largest, summary) if known else (),
+        remedies=_remedies(largest, summary) if known and not _failed_before_steps(summary) else (),
         share=largest.share,
     )
+
+
+def _failed_before_steps(summary: Summary) -> bool:
+    """Whether the program ended with an error before a step was timed: its start took most because nothing came after
+    it."""
+    failed = any(isinstance(warning, EndedEarly) and warning.exit_code for warning in summary.warnings)
+    return failed and not any(part.steps for part in summary.parts)
 
 
 def _leading_package(stage: ProgramStage) -> str:

@@ -28,6 +28,7 @@ from sonda.report.views.compare.tables import (
     layers_table,
     limit_words,
     one_sided_phrases,
+    repetitions_of,
     sides_words,
     step_and_phases_table,
     unchanged_words,
@@ -124,7 +125,11 @@ def _judgement(comparison: Comparison, fail_above: float | None) -> list[Block]:
     blocks: list[Block] = [Paragraph(verdict_words(comparison), "first")]
     if fail_above is not None:
         check = comparison.check(fail_above)
-        blocks.append(Paragraph(limit_words(check, comparison.exact), "bad" if check.exit_code else ""))
+        blocks.append(
+            Paragraph(
+                limit_words(check, comparison.exact, repetitions_of(comparison)), "bad" if check.exit_code else ""
+            )
+        )
     return blocks
 
 

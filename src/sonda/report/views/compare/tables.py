@@ -42,7 +42,21 @@ def verdict_words(comparison: Comparison) -> str:
         return f"B is {step.text} than A: {b} per step instead of {a} {exact}." if step.significant else (
             f"No difference: {a} per step {exact}."
         )  # fmt: skip
+    low, high, phases = step.ratio.low, step.ratio.high, _sure_phases(comparison.parts[0])
+    if phases and not step.significant and low is not None and high is not None:
+        possible = f"B {possible_words(low, high)} (95 %), {b} instead of {a}"
+        return f"The step cannot be told: {possible}; {phases}."
     return f"{change_words(step.ratio, step.significant, step.text)}: {b} per step instead of {a}."
+
+
+def _sure_phases(part: PartComparison) -> str:
+    """`data is surely faster`: the phases that differ significantly; '' without any."""
+    words = []
+    for direction, slower in (("faster", False), ("slower", True)):
+        names = [row.name for row in part.phases if row.significant and ((row.ratio.value or 0.0) > 1) == slower]
+        if names:
+            words.append(f"{wording.join(names)} {'is' if len(names) == 1 else 'are'} surely {direction}")
+    return " and ".join(words)
 
 
 def change_words(ratio: Value, significant: bool, text: str) -> str:
@@ -123,10 +137,15 @@ def unchanged_words(part: PartComparison, exact: bool) -> str:
     return f"{left:,} of {len(part.layers):,} layers: {'equal' if exact else 'not significant'}"
 
 
+def repetitions_of(comparison: Comparison) -> str:
+    """What is repeated to know more, as `limit_words` takes it."""
+    return "runs" if comparison.of_programs else "processes"
+
+
 def limit_words(check: LimitCheck, exact: bool = False, repetitions: str = "processes") -> str:
     """Whether B is slower than A by more than a limit, or that it cannot be told and what would tell.
 
-    `repetitions` are processes, which `--repeat` asks for, or steps of a trace.
+    `repetitions` are processes, which `--repeat` asks for, runs of a program, or steps of a trace.
     """
     slowdown, limit = check.slowdown, f"{100 * check.limit:g} %"
     takes = f"B takes {_takes(slowdown, exact)}" if slowdown.value is not None else slowdown.reason
@@ -139,8 +158,12 @@ def limit_words(check: LimitCheck, exact: bool = False, repetitions: str = "proc
 
 def _more_words(check: LimitCheck, repetitions: str) -> str:
     """What would tell."""
-    option = f" (--repeat {check.repetitions})" if repetitions == "processes" else ""
     if check.repetitions is not None:
+        hints = {
+            "processes": f" (--repeat {check.repetitions})",
+            "runs": f": run each program {check.repetitions} times with one tag (sonda run --tag A train.py)",
+        }
+        option = hints.get(repetitions, "")
         about = "At least" if check.at_least else "About"
         return f"{about} {check.repetitions} {repetitions} on each side would tell{option}."
     if check.slowdown.low is None:

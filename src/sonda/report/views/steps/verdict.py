@@ -29,9 +29,12 @@ NAMES = {
     "share": "part of the step", "of_peak": "of the peak", "of_bandwidth": "of the bandwidth",
     "of_time": "of their time", "operation_cost": "cost of an operation", "spent": "of their cycles",
     "busy": "GPU busy", "of_program": "part of the program", "steps_of_program": "steps' part of the program",
-    "noise": "half of the interval of a step",
+    "noise": "half of the interval of a step", "alone": "a step without other programs",
+    "other_cpus": "used by other programs (100 % is a core)", "contention share": "threads wait for a core",
+    "oversubscription share": "threads wait for a core",
 }  # fmt: skip
-"""What the numbers behind a verdict are called on the page, where their own names say too little."""
+"""What the numbers behind a verdict are called, where their own names say too little; behind a kind of verdict those
+that mean something else there."""
 MOST_ADVICE = 3
 """Remedies that are shown at once."""
 RATIOS = ("IPC", "imbalance")
@@ -70,9 +73,13 @@ def more_found(summary: Summary) -> list[Block]:
 def evidence(verdict: Verdict) -> Numbers:
     """The numbers that a verdict rests on."""
     return Numbers([
-        _number(NAMES.get(name, name.replace("_", " ")), _shown(name, value), value)
+        _number(_name(verdict.kind, name), _shown(name, value), value)
         for name, value in verdict.evidence.items() if quantities.known(value)
     ])  # fmt: skip
+
+
+def _name(kind: str, name: str) -> str:
+    return NAMES.get(f"{kind} {name}") or NAMES.get(name) or name.replace("_", " ")
 
 
 def advice(verdicts: Iterable[Verdict]) -> Advice:
