@@ -137,9 +137,9 @@ def _python() -> str:
 def _propose_file(words: Sequence[str], at: int, command: str) -> str:
     """What to type in place of words of which the one at this place names no file."""
     path = Path(words[at])
-    found = _nearest_file(path)
-    line = shlex.join(["sonda", command, *words[:at], found or f"PATH/{path.name}", *words[at + 1 :]])
-    return f"write: {line}" if found else f"give the path of your program: {line}"
+    nearest = _nearest_file(path)
+    line = shlex.join(["sonda", command, *words[:at], nearest or f"PATH/{path.name}", *words[at + 1 :]])
+    return f"write: {line}" if nearest else f"give the path of your program: {line}"
 
 
 def _nearest_file(path: Path) -> str:

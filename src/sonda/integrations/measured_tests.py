@@ -1,4 +1,4 @@
-"""Tests that are profiled: each that asks for it becomes a run, is held against its baseline and told of at the end."""
+"""Tests that are profiled: each that asks becomes a run, is compared with its baseline and reported at the end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MeasuredTest:
 
 @dataclass(frozen=True)
 class Held:
-    """A test held against its baseline."""
+    """A test compared with its baseline."""
 
     outcome: str
     """That of the limit; UNCLEAR also where there is nothing to compare with."""

@@ -60,8 +60,8 @@ def phases_over_steps(part: PartSummary) -> Chart | None:
     strips = []
     for at, stretch in enumerate(stretches):
         lines = [f"{name} {quantities.number(heights[at])} {scale.unit}" for name, _, heights in columns if heights[at]]
-        told = "\n".join([f"{step_words(stretch)}, measured", *lines])
-        strips.append(Strip(stretch[0] - 0.5, stretch[1] + 0.5, told))
+        hint = "\n".join([f"{step_words(stretch)}, measured", *lines])
+        strips.append(Strip(stretch[0] - 0.5, stretch[1] + 0.5, hint))
     # Room above the columns for the word over the warm-up.
     top = 1.15 * highest_step(part) / scale.factor
     field = Plot(Axis(f"time, {scale.unit}", ends=(0, top)), marks)

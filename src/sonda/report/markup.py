@@ -267,8 +267,8 @@ def figure_html(figure: Chart | None, place: str, absent: str, table: Table | No
     hints = Hints()
     wide = draw(figure, WIDE, hints, f"{place}-wide", "wide")
     narrow = draw(figure, NARROW, hints, f"{place}-narrow", "narrow")
-    told = f'<script type="application/json" class="hints">{script_data(list(hints.numbers))}</script>'
-    return f'<div class="figure" id="{place}" tabindex="0">{wide}{narrow}{told}</div>' + table_behind_html(table)
+    hint_script = f'<script type="application/json" class="hints">{script_data(list(hints.numbers))}</script>'
+    return f'<div class="figure" id="{place}" tabindex="0">{wide}{narrow}{hint_script}</div>' + table_behind_html(table)
 
 
 def table_behind_html(table: Table | None) -> str:
@@ -315,8 +315,8 @@ def bars_html(block: Bars) -> str:
 
 
 def _bar_number(bar: Bar) -> str:
-    told = f" tabindex='0' title='{markup(bar.hint)}'" if bar.hint else ""
-    return f"<td class='{'number' if told else 'amount'}'{told}>{markup(bar.text)}</td>"
+    hint_attributes = f" tabindex='0' title='{markup(bar.hint)}'" if bar.hint else ""
+    return f"<td class='{'number' if hint_attributes else 'amount'}'{hint_attributes}>{markup(bar.text)}</td>"
 
 
 def _bar_note(bar: Bar) -> str:

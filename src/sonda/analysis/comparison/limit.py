@@ -26,7 +26,7 @@ class Variation:
 
 @dataclass(frozen=True)
 class LimitCheck:
-    """A slowdown held against a limit."""
+    """A slowdown beside a limit, and whether it is above it."""
 
     limit: float
     """0.05 for 5 %."""

@@ -64,7 +64,7 @@ def parse_percent(text: str) -> float:
 
 
 def refuse_same_run(a: Sequence[Run], b: Sequence[Run]) -> None:
-    """Raises SondaError where a run stands on both sides: held against itself it shows no difference."""
+    """Raises SondaError where a run stands on both sides: compared with itself it shows no difference."""
     both = {run.directory.absolute() for run in a} & {run.directory.absolute() for run in b}
     if not both:
         return

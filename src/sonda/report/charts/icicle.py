@@ -69,11 +69,11 @@ def icicle_html(icicle: Icicle, place: str) -> str:
         f'<template data-view="{name}">{"".join(_slab_html(slab, hints) for slab in slabs)}</template>'
         for name, slabs in list(icicle.views.items())[1:]
     )
-    told = script_data(list(hints.numbers))
+    hint_data = script_data(list(hints.numbers))
     return (
         f'<div class="icicle" id="{place}" tabindex="0" role="group" aria-label="layers, as wide as their part" '
         f'style="height:{LEVEL * icicle.levels}px">{shown}</div>{folded}'
-        f'<script type="application/json" class="hints">{told}</script>'
+        f'<script type="application/json" class="hints">{hint_data}</script>'
     )
 
 

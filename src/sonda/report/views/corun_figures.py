@@ -35,10 +35,10 @@ def slowdown_map(
     reach = max([math.log2(LEAST), *(abs(shade) for line in shades for shade in line if shade is not None)])
     ticks = tuple((math.log2(tick), f"{tick:g}") for tick in (TICKS if reach > 1 else FINE)
                   if abs(math.log2(tick)) <= reach)  # fmt: skip
-    told = [[f"{row} by {column}: {hint}" for column, hint in zip(columns, line, strict=True)]
+    cell_hints = [[f"{row} by {column}: {hint}" for column, hint in zip(columns, line, strict=True)]
             for row, line in zip(rows, hints, strict=True)]  # fmt: skip
     scale = ColorScale("slowdown", SCALE, -reach, reach, ticks)
-    return heat_map(rows, [f"by {name}" for name in columns], shades, scale, told, texts, row=46)
+    return heat_map(rows, [f"by {name}" for name in columns], shades, scale, cell_hints, texts, row=46)
 
 
 def miss_curve(misses: Mapping[str, Mapping[float, float]]) -> Chart | None:

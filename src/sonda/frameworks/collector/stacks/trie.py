@@ -23,6 +23,8 @@ APART = -2
 """Number of functions of Sonda's that run nothing of the program: whatever they call is observing."""
 WORK_APART = frozenset({"KernelPass.begin", "KernelPass.end"})
 """Names of such functions: a profiler's start and end may take a second, and are no part of a step."""
+UNPLACED = (None, None, None, None)
+"""The position of an instruction that the compiler gave none."""
 OBSERVING = "<sonda>"
 """File of the function in which Sonda itself was at work."""
 
@@ -142,11 +144,12 @@ def _find_position(code: Any, instruction: int, line: int) -> tuple:
     positions = getattr(code, "co_positions", None)
     if positions is None or not 0 <= instruction < 2 * MOST_INSTRUCTIONS:
         return line, -1, line, -1
-    nearest = None
-    for position in islice(positions(), instruction // 2 + 1):
-        if position[0] is not None:
-            nearest = position
-    if nearest is None or None in nearest or (line and nearest[0] != line):
+    place = next(islice(positions(), instruction // 2, None), UNPLACED)
+    if place[0] is None:
+        before = islice(positions(), instruction // 2)
+        place = next((place for place in reversed(list(before)) if place[0] is not None), UNPLACED)
+        line = line or place[0] or 0
+    if None in place:
         return line, -1, line, -1
-    first, last, column, last_column = nearest
+    first, last, column, last_column = place
     return first, column, last, last_column

@@ -265,8 +265,8 @@ def topdown_icicle(topdown: TopDown) -> Chart | None:
     if slots.residual.value is not None and slots.residual.value > 0:
         left = reached[""]
         place = (left, left + 100 * slots.residual.value, -0.48, 0.48)
-        told = f"residual: {quantities.provenance(slots.residual)}"
-        marks.append(Boxes("", GREY, (place,), (told,), colors=(GREY,), texts=("residual",)))
+        hint = f"residual: {quantities.provenance(slots.residual)}"
+        marks.append(Boxes("", GREY, (place,), (hint,), colors=(GREY,), texts=("residual",)))
         reached[""] = place[1]
     names = ("level 1", "level 2") if any(category.parent for category in categories) else ("level 1",)
     axis = Axis(f"% of {topdown.definition.of}, {topdown.definition.name}", ends=(0, max(100.0, reached[""])))

@@ -183,9 +183,9 @@ def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Point
             here = [name for name in machines if (place, name) in occupied]
             height = places.index(place) + BESIDE * ((here.index(machine) + 0.5) / len(here) - 0.5)
             ends = list(dict.fromkeys(_ends(published)))
-            told = f"{place}\npublished: {printed_cell(published).text}, {machine}\n{published['deviation']}".rstrip()
+            hint = f"{place}\npublished: {printed_cell(published).text}, {machine}\n{published['deviation']}".rstrip()
             points += [*((end, height) for end in ends), None]
-            hints += [*(told for _ in ends), ""]
+            hints += [*(hint for _ in ends), ""]
         symbol = f"{MARKS[::-1][number % len(MARKS)]}-open"
         yield Points(machine, GREY, tuple(points), "solid", 3, symbols=(symbol,), sizes=(12,), hints=tuple(hints))
 
